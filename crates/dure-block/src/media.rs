@@ -30,7 +30,10 @@ use dure_sync::{Arc, CachePadded};
 
 use crate::linear::{Part, bytes, pieces};
 use crate::nvm::NvmBlocks;
-use crate::{Counters, Device, Error, Lba, Op, Queue, QueueConfig, Result, WriteFlags, blocks_of};
+use crate::{
+    BLOCK_BYTES, BlockBuf, Counters, Device, Error, Lba, Op, Queue, QueueConfig, Result,
+    WriteFlags, blocks_of,
+};
 
 /// The blocks of a volume.
 #[derive(Debug)]
@@ -139,6 +142,12 @@ impl Media {
         self.queues().all(|queue| queue.info().in_memory)
     }
 
+    /// Whether all of it is in persistent memory: each write is durable when it returns.
+    #[must_use]
+    pub fn is_nvm(&self) -> bool {
+        self.queues().next().is_none()
+    }
+
     /// The requests so far. Copies to and from persistent memory are none.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -167,6 +176,26 @@ impl Media {
             match &self.places[index].medium {
                 Medium::Blocks { queue, .. } => queue.read(at, out)?,
                 Medium::Nvm(blocks) => blocks.read(at, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `out` with bytes of one block, from its byte `within` on: in persistent memory a copy
+    /// of these bytes alone.
+    ///
+    /// # Errors
+    /// As [`Media::read`].
+    pub fn read_part(&self, (lba, within): (Lba, usize), out: &mut [u8]) -> Result<()> {
+        assert!(within + out.len() <= BLOCK_BYTES, "a part of one block");
+        for (index, at, _, _) in self.pieces(Op::Read, lba, 1)? {
+            match &self.places[index].medium {
+                Medium::Blocks { queue, .. } => {
+                    let mut block = BlockBuf::zeroed(1);
+                    queue.read(at, block.as_mut_slice())?;
+                    out.copy_from_slice(&block.as_slice()[within..][..out.len()]);
+                }
+                Medium::Nvm(blocks) => blocks.read_part((at, within), out)?,
             }
         }
         Ok(())

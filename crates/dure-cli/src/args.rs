@@ -146,7 +146,8 @@ pub struct SimCrash {
     pub cores: u32,
     /// Policies the volumes are mounted with, as -o of `dure mount` takes them: journal=, data=,
     /// flush=, fsync=, log-data=, alloc= and nvm=emulated (writes are durable when they return,
-    /// and torn between words of 8 bytes), with commas between. Not data=writeback, which allows
+    /// and torn between words of 8 bytes), there also page_cache=none (each call is durable when it
+    /// returns) and durability=posix (when it is synced), with commas between. Not data=writeback, which allows
     /// states that the comparison does not.
     #[arg(long, value_name = "OPTIONS", value_delimiter = ',')]
     pub mount: Vec<String>,
@@ -303,7 +304,9 @@ pub struct Mount {
     /// the background, one for each NUMA node and 8 of its cores by default),
     /// nvm=auto|off|direct|emulated (a volume on a DAX file is mapped and needs no flush; never; or
     /// nothing else will do; or any file is treated so, and what is synced survives the end of the
-    /// server, not a power cut), trace=EVENTS
+    /// server, not a power cut), page_cache=dram|none (files in memory, too; or used where they lie,
+    /// on a volume wholly in persistent memory), durability=posix|strict (a call is durable when it
+    /// is synced; or when it returns, as with page_cache=none by default), trace=EVENTS
     /// (keep so many events of the journals per core, for `dure top --trace`), log=FILE and
     /// log-level=error|warning|info|debug (where the server says why it stopped, and how much),
     /// metrics=unix:PATH|FILE (where Prometheus finds the numbers of `dure top`),

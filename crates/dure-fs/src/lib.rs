@@ -20,18 +20,18 @@ pub use dure_store::alloc::{ActiveLogs, AllocPolicy};
 pub use dure_store::format::name::FileKind;
 pub use dure_store::layout::{FormatOptions, Layout, NodeLog, NvmRegion, Owner};
 pub use dure_store::node::NodeLock;
-pub use dure_store::{Error, Result};
 pub use dure_store::{
-    FlushRule, JournalInfo, JournalsInfo, LoggedCounts, RecordPolicy, Recover, RecoveryPlan,
-    RecoveryStatistics, VolumeInfo, VolumeState,
+    Durability, FlushRule, JournalInfo, JournalsInfo, LoggedCounts, RecordPolicy, Recover,
+    RecoveryPlan, RecoveryStatistics, VolumeInfo, VolumeState,
 };
+pub use dure_store::{Error, Result};
 pub use dure_store::{error, format, layout, members, units};
 pub use file::{AllocateMode, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope};
 pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
 pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};
 pub use volume::{
     AccessTime, Activity, Background, CrashGuarantee, DataMode, DirtyLimit, FileSystem, FsyncScope,
-    MountOptions, RangeWait, Statistics, WorkerActivity,
+    MountOptions, PageCaching, RangeWait, Statistics, WorkerActivity,
 };
 #[doc(hidden)]
 pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};

@@ -117,6 +117,12 @@ impl Region {
         self.media.is_in_memory()
     }
 
+    /// Whether all of it is in persistent memory: see [`Media::is_nvm`].
+    #[must_use]
+    pub fn is_nvm(&self) -> bool {
+        self.media.is_nvm()
+    }
+
     /// The requests so far, the journal's included.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -130,6 +136,16 @@ impl Region {
     pub fn read(&self, first: BlockNo, out: &mut [u8]) -> Result<()> {
         self.make(&[SubmitLock::All], |media| {
             media.read(Lba::new(first.0), out)
+        })
+    }
+
+    /// Fills `out` with bytes of one block, from its byte `within` on.
+    ///
+    /// # Errors
+    /// As [`Region::read`].
+    pub fn read_part(&self, (block, within): (BlockNo, usize), out: &mut [u8]) -> Result<()> {
+        self.make(&[SubmitLock::All], |media| {
+            media.read_part((Lba::new(block.0), within), out)
         })
     }
 

@@ -32,6 +32,17 @@ pub enum FlushRule {
     Two,
 }
 
+/// When what a call has done is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// When fsync or sync says so.
+    #[default]
+    Posix,
+    /// When the call returns, whole: each operation is in the log, and fenced, before it releases
+    /// its locks. For volumes in persistent memory, where that costs no flush.
+    Strict,
+}
+
 /// What a mount or a check does about changes that were durable and that the logs have lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Recover {
@@ -49,6 +60,8 @@ pub struct StoreOptions {
     pub read_only: bool,
     /// What happens if the logs have lost something durable.
     pub recover: Recover,
+    /// When what a call has done is durable.
+    pub durability: Durability,
     /// One journal per core, or one for all.
     pub order: Order,
     /// What the log holds of a change.

@@ -20,6 +20,8 @@ pub struct StoreRules {
     pub data_check: Rule,
     /// A checkpoint writes pages of the data log to their blocks before the tail passes them.
     pub data_before_tail: Rule,
+    /// With `durability=strict` an operation is durable before it releases its locks.
+    pub strict_joins: Rule,
     /// A mount without a log says so in the volume header before the first change.
     pub mark_unlogged: Rule,
 }

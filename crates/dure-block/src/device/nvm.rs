@@ -156,6 +156,21 @@ impl NvmBlocks {
         self.done(read, Op::Read, lba, out.len())
     }
 
+    /// Fills `out` with the bytes of block `lba` from its byte `within` on.
+    ///
+    /// # Errors
+    /// As [`NvmBlocks::read`].
+    pub fn read_part(&self, (lba, within): (Lba, usize), out: &mut [u8]) -> Result<()> {
+        let within_u64 = u64::try_from(within).expect("a usize fits in 64 bits");
+        let at = byte_offset(lba.number()) + within_u64;
+        self.done(
+            self.0.region.read(at, out),
+            Op::Read,
+            lba,
+            within + out.len(),
+        )
+    }
+
     /// Copies `parts`, one after the other, to block `lba` and what follows. Durable on return.
     ///
     /// # Errors

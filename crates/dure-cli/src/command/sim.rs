@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use dure_bench::say;
 use dure_block::record::Cache;
-use dure_fs::{DataMode, MountOptions, NodeLog};
+use dure_fs::{DataMode, MountOptions, NodeLog, PageCaching};
 use dure_sim::crash::campaign::{Campaign, Plan, Tally};
 use dure_sim::crash::{On, Options, Workload};
 use serde::{Deserialize, Serialize};
@@ -244,6 +244,12 @@ fn options(args: &SimCrash) -> Result<Options> {
         (Media::HybridLogsOnDisk, _) => On::Hybrid(NodeLog::Block),
     };
     options.mount = with_policies(options.mount, &policies)?;
+    if options.mount.page_cache == Some(PageCaching::None) {
+        match (options.media, options.cache) {
+            (On::Disk, Cache::None) => options.media = On::Nvm,
+            _ => bail!("--mount page_cache=none: it needs nvm=emulated, and nothing on a disk"),
+        }
+    }
     if options.mount.data == DataMode::Writeback {
         bail!(
             "--mount data=writeback: after a crash a page that was not synced may read as zeroes then, \

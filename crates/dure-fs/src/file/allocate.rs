@@ -32,7 +32,6 @@ use super::map::path::granule_rest;
 use super::map::room::{extend, leaves};
 use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader, NodePlaces};
 use super::ranges::Range as Held;
-use super::state::Stamp;
 use crate::inode::{Inode, InodeRef};
 use crate::volume::{FileSystem, Volume};
 
@@ -91,14 +90,9 @@ impl FileSystem {
             }
         }
         let extend = matches!(mode, AllocateMode::Extend | AllocateMode::Zero);
-        let mut state = inode.state().write();
-        if extend {
-            let size = state.file().size().max(range.end);
-            state.file_mut().set_size(inode.state().seek_hint(), size);
-        }
-        state.file().stamp(Stamp::Set, self.0.now());
-        self.0.body.note_ahead(&self.0, inode, state.file_mut());
-        Ok(())
+        let size = extend.then_some(range.end);
+        self.0.body.end_allocation(&self.0, inode, size)?;
+        self.0.end_call()
     }
 }
 

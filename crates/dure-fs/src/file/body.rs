@@ -2,13 +2,14 @@
 //!
 //! **Problem.** Data on a device of blocks is read and written through pages in memory, and
 //! write-back brings it to its blocks later. Data in persistent memory needs neither copy nor
-//! write-back: it could be read and written where it lies. Arguments, ranges, map, holes and the
+//! write-back: it is read and written where it lies. Arguments, ranges, map, holes and the
 //! end of an inode are the same in both cases.
 //!
 //! **Structure.** [`Body`] says which of them a volume has: chosen by the mount, for all its
 //! files. Its methods are all that is asked of a body, each one `match`. The calls of
 //! [`FileSystem`](crate::volume::FileSystem) check their arguments and take ranges, then they ask
-//! here; so do callers outside `file`. What is not asked: preallocation, which is a change of the
+//! here; so do callers outside `file`. Where `Direct` does what `Cached` does, it is because no page is
+//! in memory there: nothing to write back, to drop or to look at besides the map. What is not asked: preallocation, which is a change of the
 //! map, and the bound on memory with its eviction, which only [`cached`](super::cached) knows.
 //!
 //! | verb | the caller holds |
@@ -18,7 +19,8 @@
 //! | `write`, `append`, `zero` | the range, if the file has a range lock and the range was free |
 //! | `place_reserved` | the write-back mutex |
 //! | `discard`, `discard_behind` | the write-back mutex, and the inode exclusively |
-//! | `note_ahead`, `forget` | the inode exclusively |
+//! | `end_allocation` | the range, as for `write` |
+//! | `forget` | the inode exclusively |
 //!
 //! A body takes the other locks itself, in the order range < write-back mutex < inode. A writer
 //! without a range excludes the others by the exclusive inode lock.
@@ -56,13 +58,25 @@ use super::state::{FileState, Stamp};
 use super::sync::SyncScope;
 use super::write::Room;
 use crate::inode::{Inode, InodeState};
-use crate::volume::Volume;
+use crate::volume::{PageCaching, Volume};
 
 /// Where the content of a volume's files is; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     /// In blocks of a device, through pages in memory ([`super::cached`]).
     Cached,
+    /// In persistent memory, used where it lies ([`super::direct`]).
+    Direct,
+}
+
+impl Body {
+    /// That of a volume whose files are in memory, or not.
+    pub(crate) fn of(pages: PageCaching) -> Body {
+        match pages {
+            PageCaching::Dram => Body::Cached,
+            PageCaching::None => Body::Direct,
+        }
+    }
 }
 
 /// What calls on a file ask.
@@ -79,6 +93,7 @@ impl Body {
     ) -> Result<usize> {
         match self {
             Body::Cached => volume.read_cached(inode, (offset, buf), mode),
+            Body::Direct => volume.read_direct(inode, (offset, buf)),
         }
     }
 
@@ -91,6 +106,8 @@ impl Body {
     ) -> bool {
         match self {
             Body::Cached => volume.read_cached_waits(inode, (offset, len)),
+            // For a copy at most.
+            Body::Direct => false,
         }
     }
 
@@ -103,6 +120,8 @@ impl Body {
     ) -> bool {
         match self {
             Body::Cached => volume.write_cached_waits(inode, (offset, len)),
+            // For a copy at most.
+            Body::Direct => false,
         }
     }
 
@@ -119,6 +138,7 @@ impl Body {
     ) -> Result<usize> {
         match self {
             Body::Cached => volume.write_cached((inode, range), (offset, data), room, stamp),
+            Body::Direct => volume.write_direct(inode, (offset, data), room, stamp),
         }
     }
 
@@ -132,6 +152,7 @@ impl Body {
     ) -> Result<(u64, usize)> {
         match self {
             Body::Cached => volume.append_cached((inode, range.as_ref()), data),
+            Body::Direct => volume.append_direct(inode, data),
         }
     }
 
@@ -140,6 +161,7 @@ impl Body {
     pub(super) fn truncate(self, volume: &Volume, inode: &Arc<Inode>, size: u64) -> Result<()> {
         match self {
             Body::Cached => volume.truncate_cached(inode, size),
+            Body::Direct => volume.truncate_direct(inode, size),
         }
     }
 
@@ -153,6 +175,7 @@ impl Body {
     ) -> Result<()> {
         match self {
             Body::Cached => volume.zero_cached((inode, range), bytes),
+            Body::Direct => volume.zero_direct(inode, bytes),
         }
     }
 
@@ -166,7 +189,7 @@ impl Body {
         target: SeekTarget,
     ) -> Result<Option<u64>> {
         match self {
-            Body::Cached => volume.seek_cached(inode, offset, target),
+            Body::Cached | Body::Direct => volume.seek_cached(inode, offset, target),
         }
     }
 
@@ -179,7 +202,7 @@ impl Body {
         scope: SyncScope,
     ) -> Result<PendingMarks> {
         match self {
-            Body::Cached => volume.sync_cached(inode, scope),
+            Body::Cached | Body::Direct => volume.sync_cached(inode, scope),
         }
     }
 }
@@ -190,7 +213,7 @@ impl Body {
     /// them goes too, unwritten.
     pub(super) fn discard(self, volume: &Volume, file: &mut FileState, pages: Range<u64>) {
         match self {
-            Body::Cached => volume.drop_pages(file, pages),
+            Body::Cached | Body::Direct => volume.drop_pages(file, pages),
         }
     }
 
@@ -198,7 +221,7 @@ impl Body {
     /// which it ends has zeroes behind the end.
     pub(super) fn discard_behind(self, volume: &Volume, file: &mut FileState, size: u64) {
         match self {
-            Body::Cached => volume.drop_behind(file, size),
+            Body::Cached | Body::Direct => volume.drop_behind(file, size),
         }
     }
 
@@ -206,15 +229,23 @@ impl Body {
     /// about to fill the same holes.
     pub(super) fn place_reserved(self, volume: &Volume, inode: &Arc<Inode>) -> Result<()> {
         match self {
-            Body::Cached => volume.place_dirty(inode),
+            Body::Cached | Body::Direct => volume.place_dirty(inode),
         }
     }
 
-    /// The size or the times of the file are ahead of its data from now on: `sync` and
-    /// `write_back_all` will find it.
-    pub(super) fn note_ahead(self, volume: &Volume, inode: &Arc<Inode>, file: &mut FileState) {
+    /// The end of an allocation: the file has at least `size` bytes, and was changed now.
+    pub(super) fn end_allocation(
+        self,
+        volume: &Volume,
+        inode: &Arc<Inode>,
+        size: Option<u64>,
+    ) -> Result<()> {
         match self {
-            Body::Cached => volume.pages.note_dirty(volume.partition(), inode, file),
+            Body::Cached => {
+                volume.note_end(inode, size);
+                Ok(())
+            }
+            Body::Direct => volume.log_end(inode, size),
         }
     }
 }
@@ -225,7 +256,7 @@ impl Body {
     /// to be written, and every fsync fails until it is.
     pub(crate) fn write_back(self, volume: &Volume, inode: &Arc<Inode>) -> Result<()> {
         match self {
-            Body::Cached => volume.write_back(inode).map(drop),
+            Body::Cached | Body::Direct => volume.write_back(inode).map(drop),
         }
     }
 
@@ -233,7 +264,7 @@ impl Body {
     /// failure, after all others were tried.
     pub(crate) fn write_back_all(self, volume: &Volume) -> Result<()> {
         match self {
-            Body::Cached => volume.write_back_all(),
+            Body::Cached | Body::Direct => volume.write_back_all(),
         }
     }
 
@@ -246,7 +277,7 @@ impl Body {
         pages: &mut u64,
     ) -> Result<()> {
         match self {
-            Body::Cached => volume.write_back_list(core, pages),
+            Body::Cached | Body::Direct => volume.write_back_list(core, pages),
         }
     }
 
@@ -255,14 +286,14 @@ impl Body {
     /// whether there are still too many. What fails is reported by an fsync of its file.
     pub(crate) fn write_back_over(self, volume: &Volume, core: CoreId, pages: &mut u64) -> bool {
         match self {
-            Body::Cached => volume.write_back_over(core, pages),
+            Body::Cached | Body::Direct => volume.write_back_over(core, pages),
         }
     }
 
     /// Writes back files that no task is writing back, to free blocks that are reserved for them.
     pub(crate) fn write_back_reserved(self, volume: &Volume) -> Result<()> {
         match self {
-            Body::Cached => volume.write_back_some(u64::MAX).map(drop),
+            Body::Cached | Body::Direct => volume.write_back_some(u64::MAX).map(drop),
         }
     }
 
@@ -270,7 +301,7 @@ impl Body {
     /// memory, unless a write-back is under way. What fails stays.
     pub(crate) fn settle(self, volume: &Volume, inode: &Arc<Inode>) {
         match self {
-            Body::Cached => volume.settle_file(inode),
+            Body::Cached | Body::Direct => volume.settle_file(inode),
         }
     }
 
@@ -278,7 +309,7 @@ impl Body {
     /// a file, if it is one.
     pub(crate) fn forget(self, volume: &Volume, inode: &Inode, state: &mut InodeState) {
         match self {
-            Body::Cached => volume.forget_file(inode, state),
+            Body::Cached | Body::Direct => volume.forget_file(inode, state),
         }
     }
 }

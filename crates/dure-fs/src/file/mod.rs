@@ -6,10 +6,11 @@
 //!
 //! **Structure.** [`map`] finds slots; `read`, `write`, `seek`, `truncate` and `allocate` are the
 //! calls, and `sync` makes what they did durable. They check their arguments, take [`ranges`], and
-//! ask the [`body`], which says where the content is. [`cached`] is the body with pages in memory:
-//! whatever another one would not need is there.
+//! ask the [`body`], which says where the content is: [`cached`], with pages in memory, or [`direct`],
+//! in persistent memory. `placing` is what both need before pages get other blocks.
 //!
-//! **Policies.** `cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
+//! **Policies.** `page_cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
+//! `page_cache=none`: they are read and written where they lie.
 //! `range_lock=inode`, and `rwsem`, the baseline, whose readers have one count: the inode's
 //! reader/writer lock is the range lock. Readers of a file hold it shared, a writer exclusively. `tree`, `bitmap`, `segment`: writers of a contended
 //! file lock [`ranges`].
@@ -26,9 +27,11 @@ mod allocate;
 pub(crate) mod body;
 mod bytes;
 mod cached;
+mod direct;
 mod extents;
 pub(crate) mod map;
 mod marks;
+mod placing;
 mod ranges;
 mod read;
 mod run;

@@ -78,7 +78,12 @@ impl FileSystem {
             _ => ranges.take(offset, data.len()),
         };
         let to = (inode, range);
-        self.0.body.write(&self.0, to, (offset, data), room, stamp)
+        let done = self
+            .0
+            .body
+            .write(&self.0, to, (offset, data), room, stamp)?;
+        self.0.end_call()?;
+        Ok(done)
     }
 
     /// Writes `data` at the end of the file; says where that was. Appends of up to 4 MiB (a quarter
@@ -94,6 +99,8 @@ impl FileSystem {
         }
         inode.ranges_in(&self.0);
         let range = inode.take_end(u64::MAX);
-        self.0.body.append(&self.0, (inode, range), data)
+        let done = self.0.body.append(&self.0, (inode, range), data)?;
+        self.0.end_call()?;
+        Ok(done)
     }
 }

@@ -138,14 +138,14 @@ impl FileSystem {
         if kind != FileKind::File {
             return Err(Error::Invalid("a temporary file is a regular file"));
         }
-        self.0.make_unnamed(
-            directory,
-            Plan {
-                kind,
-                new,
-                target: b"",
-            },
-        )
+        let plan = Plan {
+            kind,
+            new,
+            target: b"",
+        };
+        let made = self.0.make_unnamed(directory, plan)?;
+        self.0.end_call()?;
+        Ok(made)
     }
 }
 
@@ -170,7 +170,9 @@ impl Volume {
         let plan = new.plan()?;
         check_name(name)?;
         let name = self.named(name);
-        attempts(|scope| self.try_make(directory, name, plan, scope, &show))
+        let made = attempts(|scope| self.try_make(directory, name, plan, scope, &show))?;
+        self.end_call()?;
+        Ok(made)
     }
 
     fn try_make<R>(

@@ -42,7 +42,8 @@ impl FileSystem {
         if inode.kind() == FileKind::Directory {
             return Err(Error::NotPermitted("a directory has one name"));
         }
-        attempts(|scope| self.0.try_link(inode, directory, name, scope))
+        attempts(|scope| self.0.try_link(inode, directory, name, scope))?;
+        self.0.end_call()
     }
 }
 

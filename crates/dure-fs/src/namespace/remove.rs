@@ -133,7 +133,9 @@ impl Volume {
         self.check_writable()?;
         check_name(name)?;
         let name = self.named(name);
-        attempts(|scope| self.try_remove(directory, name, removed, scope))
+        let kept = attempts(|scope| self.try_remove(directory, name, removed, scope))?;
+        self.end_call()?;
+        Ok(kept)
     }
 
     fn try_remove(

@@ -118,7 +118,9 @@ impl Volume {
         self.check_writable()?;
         check_name(names.from.bytes)?;
         check_name(names.to.bytes)?;
-        attempts(|scope| self.try_rename(names, (mode, nameless), scope))
+        let kept = attempts(|scope| self.try_rename(names, (mode, nameless), scope))?;
+        self.end_call()?;
+        Ok(kept)
     }
 
     fn try_rename(

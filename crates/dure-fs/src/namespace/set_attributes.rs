@@ -142,7 +142,7 @@ impl FileSystem {
         if set.needs_operation() {
             self.0.set_attributes(inode.inode(), set)?;
         }
-        Ok(())
+        self.0.end_call()
     }
 }
 

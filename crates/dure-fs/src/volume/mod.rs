@@ -23,7 +23,7 @@ pub use activity::Activity;
 pub use background::WorkerActivity;
 pub use options::{
     AccessTime, Background, CrashGuarantee, DataMode, DirtyLimit, FsyncScope, MountOptions,
-    RangeWait,
+    PageCaching, RangeWait,
 };
 pub use rules::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};
 pub use statistics::Statistics;

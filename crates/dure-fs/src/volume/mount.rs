@@ -43,8 +43,10 @@ impl FileSystem {
     pub fn open(device: Arc<dyn Device>, mut options: MountOptions) -> Result<FileSystem> {
         options.check()?;
         options.read_only = options.is_read_only();
-        let mount = Mount::begin(device, options.of_store())?;
-        let volume = Arc::new(Volume::on(mount, options)?);
+        let mut mount = Mount::begin(device, options.of_store())?;
+        let pages = options.page_caching(mount.is_nvm())?;
+        mount.set_durability(options.durability(pages)?);
+        let volume = Arc::new(Volume::on(mount, options, Body::of(pages))?);
         volume.inodes.attach(&volume);
         volume.attach(Box::new(Files(Arc::downgrade(&volume))));
         if !volume.options.read_only {
@@ -74,7 +76,7 @@ impl FileSystem {
 
 impl Volume {
     /// Completes the mount, with empty caches.
-    fn on(mount: Mount, options: MountOptions) -> Result<Volume> {
+    fn on(mount: Mount, options: MountOptions, body: Body) -> Result<Volume> {
         let journals = mount.layout().journals;
         let cores = to_usize(u64::from(journals));
         let shares = Shares::of(&options, journals);
@@ -85,7 +87,7 @@ impl Volume {
         counters.inodes.add(store.inodes_found);
         Ok(Volume {
             store,
-            body: Body::Cached,
+            body,
             pages,
             inodes: InodeCache::new(shares.inodes, cores),
             dentries: DentryCache::new(shares.table_bytes),

@@ -12,7 +12,7 @@ use dure_store::error::Error;
 use dure_store::format::name::FileKind;
 use dure_store::media::{BlockMerge, QueueShape, SubmitLock};
 use dure_store::node::NodeLock;
-use dure_store::{FlushRule, RecordPolicy, Recover, StoreOptions};
+use dure_store::{Durability, FlushRule, RecordPolicy, Recover, StoreOptions};
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
@@ -91,6 +91,15 @@ pub enum RangeWait {
     InTurn,
 }
 
+/// Whether the content of files is in memory, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageCaching {
+    /// In pages in DRAM: read from there, and written back later.
+    Dram,
+    /// No: it is read and written where it lies. For volumes wholly in persistent memory.
+    None,
+}
+
 /// How many bytes of dirty pages there may be before writers wait for write-back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirtyLimit {
@@ -135,6 +144,11 @@ pub struct MountOptions {
     pub crash_guarantee: CrashGuarantee,
     /// Which file data goes through the log.
     pub data: DataMode,
+    /// Whether the content of files is in memory, too; `None`: it is.
+    pub page_cache: Option<PageCaching>,
+    /// When what a call has done is durable; `None`: when it returns, if there is no page cache,
+    /// else when fsync says so.
+    pub durability: Option<Durability>,
     /// Age from which on changes are committed and written back in the background; 1 ms .. 1 h.
     pub commit_interval: Duration,
     /// Bytes for pages, nodes and inodes in memory; at least 64 KiB. A server of the whole machine
@@ -208,6 +222,8 @@ impl Default for MountOptions {
             records: RecordPolicy::default(),
             crash_guarantee: CrashGuarantee::default(),
             data: DataMode::default(),
+            page_cache: None,
+            durability: None,
             commit_interval: Duration::from_secs(5),
             cache_bytes: CACHE_BYTES,
             dirty_limit: DirtyLimit::default(),
@@ -292,6 +308,14 @@ impl MountOptions {
                     ("journal", DataMode::Journal),
                 ];
                 self.data = choose(key, value, &words)?;
+            }
+            "page_cache" => {
+                let words = [("dram", PageCaching::Dram), ("none", PageCaching::None)];
+                self.page_cache = Some(choose(key, value, &words)?);
+            }
+            "durability" => {
+                let words = [("posix", Durability::Posix), ("strict", Durability::Strict)];
+                self.durability = Some(choose(key, value, &words)?);
             }
             "flush" => {
                 let words = [("one", FlushRule::One), ("two", FlushRule::Two)];
@@ -408,6 +432,57 @@ impl MountOptions {
         }
     }
 
+    /// Whether the content of files is in memory, too, on a volume that is wholly in persistent
+    /// memory or not.
+    ///
+    /// # Errors
+    /// `BadOption` when that cannot be.
+    pub(crate) fn page_caching(&self, is_nvm: bool) -> dure_store::error::Result<PageCaching> {
+        let refused = |why: &str| {
+            Err(Error::BadOption {
+                option: "page_cache=none",
+                why: why.into(),
+            })
+        };
+        match (self.page_cache, self.data) {
+            (None | Some(PageCaching::Dram), _) => Ok(PageCaching::Dram),
+            (Some(PageCaching::None), _) if !is_nvm => refused(
+                "the volume is not wholly in persistent memory (nvm=emulated uses a file as if it were)",
+            ),
+            (Some(PageCaching::None), DataMode::Ordered) => Ok(PageCaching::None),
+            (Some(PageCaching::None), DataMode::Writeback | DataMode::Journal) => {
+                refused("without pages in memory data can only be written as with data=ordered")
+            }
+        }
+    }
+
+    /// When what a call has done is durable, with files in memory or not.
+    ///
+    /// # Errors
+    /// `BadOption` when that cannot be.
+    pub(crate) fn durability(&self, pages: PageCaching) -> dure_store::error::Result<Durability> {
+        let refused = |why: &str| {
+            Err(Error::BadOption {
+                option: "durability=strict",
+                why: why.into(),
+            })
+        };
+        let default = match (pages, self.records) {
+            (PageCaching::None, RecordPolicy::Delta) => Durability::Strict,
+            _ => Durability::Posix,
+        };
+        match (self.durability.unwrap_or(default), pages, self.records) {
+            (Durability::Posix, ..) => Ok(Durability::Posix),
+            (Durability::Strict, PageCaching::Dram, _) => {
+                refused("pages in memory are written back later; with page_cache=none they are not")
+            }
+            (Durability::Strict, _, RecordPolicy::Image | RecordPolicy::None) => {
+                refused("only journal=per-core and journal=single log an operation by itself")
+            }
+            (Durability::Strict, PageCaching::None, RecordPolicy::Delta) => Ok(Durability::Strict),
+        }
+    }
+
     /// Pages of an fsync that may go into the log.
     #[inline]
     pub(crate) fn pages_in_log(&self) -> u32 {
@@ -428,6 +503,8 @@ impl MountOptions {
         StoreOptions {
             read_only: self.read_only,
             recover: self.recover,
+            // Known when the media are: `Mount::set_durability`.
+            durability: Durability::default(),
             order: self.order,
             records: self.records,
             alloc: self.alloc,

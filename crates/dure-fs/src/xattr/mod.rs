@@ -322,6 +322,7 @@ impl Volume {
             let mark = inode.xattrs().change(|| op.finish());
             inode.attributes_stored(rule, mark);
             Ok(())
-        })
+        })?;
+        self.end_call()
     }
 }

@@ -207,12 +207,15 @@ fn a_worker_makes_the_checkpoint_before_dirty_nodes_are_too_many() {
     assert_eq!(report.issues(), []);
 }
 
-/// Fills the log of core 0 with small operations until its worker has emptied it some times; core
-/// 1 syncs meanwhile. Returns the first error of each.
-fn fill_log(fs: &FileSystem, checkpoints: u64) -> [Option<Error>; 2] {
+/// Fills the log of core 0 with small operations on `file` until its worker has emptied it some
+/// times; core 1 syncs `synced` meanwhile. Returns the first error of each.
+fn fill_log(
+    fs: &FileSystem,
+    [file, synced]: [InodeRef; 2],
+    checkpoints: u64,
+) -> [Option<Error>; 2] {
     let filling = fs.clone();
     let filler = thread::spawn_on("filler", CoreId::new(0), move || {
-        let file = create(&filling, "filled");
         let end = clock::monotonic_ns() + 20_000_000_000;
         while filling.activity().checkpoints < checkpoints {
             assert!(clock::monotonic_ns() < end, "never: checkpoints");
@@ -230,10 +233,9 @@ fn fill_log(fs: &FileSystem, checkpoints: u64) -> [Option<Error>; 2] {
     });
     let syncing = fs.clone();
     let other = thread::spawn_on("other", CoreId::new(1), move || {
-        let file = create(&syncing, "other");
         for round in 0..200_u8 {
-            let written = syncing.write(&file, 0, &[round; PAGE], Stamp::Set);
-            if let Err(error) = written.and_then(|_| syncing.fsync(&file, SyncScope::All)) {
+            let written = syncing.write(&synced, 0, &[round; PAGE], Stamp::Set);
+            if let Err(error) = written.and_then(|_| syncing.fsync(&synced, SyncScope::All)) {
                 return Some(error);
             }
         }
@@ -247,7 +249,8 @@ fn fill_log(fs: &FileSystem, checkpoints: u64) -> [Option<Error>; 2] {
 fn a_full_log_stops_nobody() {
     let ram = formatted(2);
     let fs = FileSystem::open(share(Arc::clone(&ram)), options(Duration::from_millis(1))).unwrap();
-    let failed = fill_log(&fs, 5);
+    let files = ["filled", "other"].map(|name| create(&fs, name));
+    let failed = fill_log(&fs, files, 5);
     assert!(failed.iter().all(Option::is_none), "{failed:?}");
     assert_eq!(fs.stopped(), None);
     fs.close().unwrap();
@@ -269,11 +272,12 @@ fn an_image_that_a_worker_cannot_write_stops_the_volume_and_no_worker() {
     let kept = create(&fs, "kept");
     fs.write(&kept, 0, &[1; PAGE], Stamp::Set).unwrap();
     fs.fsync(&kept, SyncScope::All).unwrap();
+    let files = ["filled", "other"].map(|name| create(&fs, name));
     // The header and the tables behind it: what only a checkpoint writes.
     let tables = dure_block::Lba::new(0).range(fs.layout().main);
     let rule = Rule::new(When::From(1), Fault::Error(OsError::new(5)));
     device.add(rule.on(Op::Write).within(tables));
-    let failed = fill_log(&fs, u64::MAX);
+    let failed = fill_log(&fs, files, u64::MAX);
     // Who makes the checkpoint, or helps, may get the error of the device itself.
     let is_told = |error: &Option<Error>| {
         matches!(error, Some(Error::Stopped { .. } | Error::Block(_)) | None)

@@ -29,7 +29,7 @@ pub struct Base {
     /// Of the image.
     digests: Digests,
     history: History,
-    /// The first blocks, which are in persistent memory; the others are on a disk.
+    /// The first blocks, which are in persistent memory; the others, if any, are on a disk.
     nvm_blocks: u64,
 }
 
@@ -38,6 +38,8 @@ pub struct Base {
 pub enum On {
     /// One device.
     Disk,
+    /// Persistent memory only.
+    Nvm,
     /// Persistent memory for tables and, as it says, logs and nodes; a disk for the rest.
     Hybrid(NodeLog),
 }
@@ -144,9 +146,13 @@ fn format(media: On, journals: u32) -> dure_fs::Result<(Arc<dyn Device>, u64)> {
         ..FormatOptions::default()
     };
     let disk = share(RamDevice::new("base", VOLUME_BLOCKS));
-    let On::Hybrid(node_log) = media else {
-        FileSystem::format(disk.clone(), &format)?;
-        return Ok((disk, 0));
+    let node_log = match media {
+        On::Disk | On::Nvm => {
+            FileSystem::format(disk.clone(), &format)?;
+            let nvm_blocks = if media == On::Nvm { VOLUME_BLOCKS } else { 0 };
+            return Ok((disk, nvm_blocks));
+        }
+        On::Hybrid(node_log) => node_log,
     };
     format.node_log = node_log;
     let (device, path) = (share(RamDevice::new("nvm", NVM_BLOCKS)), "nvm".to_owned());

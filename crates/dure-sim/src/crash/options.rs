@@ -5,7 +5,7 @@
 
 use dure_block::crash::{Selection, Tear};
 use dure_block::record::{Cache, LostFlushes, LostStores};
-use dure_fs::{Background, MountOptions};
+use dure_fs::{Background, Durability, MountOptions, PageCaching};
 use dure_sync::Arc;
 use dure_sync::clock::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
@@ -122,6 +122,26 @@ impl Options {
             },
             ..Options::default()
         }
+    }
+}
+
+impl Options {
+    /// In persistent memory, used where it lies: no page cache, and each call is durable when it
+    /// returns.
+    #[must_use]
+    pub fn direct() -> Options {
+        let mut options = Options {
+            media: On::Nvm,
+            ..Options::default()
+        };
+        options.mount.page_cache = Some(PageCaching::None);
+        options
+    }
+
+    /// Whether a call is durable when it returns, and there wholly or not at all before.
+    pub(super) fn is_strict(&self) -> bool {
+        self.mount.page_cache == Some(PageCaching::None)
+            && self.mount.durability != Some(Durability::Posix)
     }
 }
 

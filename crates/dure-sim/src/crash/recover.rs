@@ -97,10 +97,12 @@ pub(super) fn recover_and_check(
     Ok(tree)
 }
 
-/// The mount options for recovery: rules are left out only where they concern recovery; those for
+/// The mount options for recovery: with a page cache; rules are left out only where they concern recovery; those for
 /// later use of the volume all hold.
 fn in_recovery(mount: &MountOptions) -> MountOptions {
     let mut options = on_stage(mount, &Stage::default());
+    // What a crash leaves is read from a device, in which looks are noted.
+    (options.page_cache, options.durability) = (None, None);
     options.rules = Rules {
         checksum: mount.rules.checksum,
         epoch: mount.rules.epoch,

@@ -3,6 +3,7 @@
 mod crash_ace;
 mod crash_canaries;
 mod crash_cores;
+mod crash_direct;
 mod crash_hybrid;
 mod crash_policies;
 mod crash_recovery;

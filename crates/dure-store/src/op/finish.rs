@@ -113,6 +113,8 @@ impl Op<'_> {
         for (change, held) in changes.iter().zip(&mut held) {
             change.set_writers(held, mark);
         }
+        // Under the locks of what it changed: no task sees a change that a crash may still undo.
+        self.store.harden(mark);
         drop(held);
         drop(changes);
         self.pay(dirtied);

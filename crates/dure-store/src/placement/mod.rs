@@ -21,6 +21,7 @@
 mod read;
 #[cfg(test)]
 mod tests;
+mod verified;
 mod write;
 
 use dure_sync::{Arc, CoreId, Counter};
@@ -33,6 +34,7 @@ use crate::media::Region;
 use crate::options::{FlushRule, StoreOptions};
 use crate::space::Space;
 use crate::units::{BlockNo, Run};
+use verified::Verified;
 
 /// A page on its way to a block.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +80,7 @@ pub struct Placement {
     alloc: AllocPolicy,
     active_logs: ActiveLogs,
     flush: FlushRule,
+    verified: Verified,
     /// Blocks set aside because a write to them failed.
     pub fenced_off: Counter,
 }
@@ -91,6 +94,7 @@ impl Placement {
         options: &StoreOptions,
     ) -> Placement {
         Placement {
+            verified: Verified::new(region.blocks()),
             region,
             space,
             data_log,

@@ -27,6 +27,28 @@ impl Placement {
         verify(slot, out, what)
     }
 
+    /// Copies bytes of the page of `slot`, which is written, from its byte `within` on. The first
+    /// such read of a block compares all of it with its checksum; `what` names that in errors.
+    ///
+    /// # Errors
+    /// As [`Placement::read_page`].
+    pub fn read_part(
+        &self,
+        slot: &Slot,
+        (within, out): (usize, &mut [u8]),
+        what: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let block = slot.block();
+        if self.verified.has(block) && !self.data_log.holds(block) {
+            return Ok(self.region.read_part((block, within), out)?);
+        }
+        let mut page = [0; BLOCK_BYTES];
+        self.read_page(slot, &mut page, what)?;
+        out.copy_from_slice(&page[within..][..out.len()]);
+        self.verified.note(block);
+        Ok(())
+    }
+
     /// Reads pages whose blocks are contiguous; returns how many from the first on are good. `what`
     /// names the checksum of the first in errors.
     ///

@@ -84,6 +84,9 @@ impl Store {
     }
 
     pub(crate) fn checkpoint_locked(&self, state: &mut CheckpointState) -> Result<()> {
+        // One that failed has left its nodes on dirty lists and their images half moved: a task that
+        // has waited for it would take that for damage.
+        self.check_running()?;
         let own = state.check_own(&self.region, &self.layout);
         own.inspect_err(|error| self.stop(error))?;
         let journal = self.journal();

@@ -15,6 +15,7 @@
 mod above;
 mod checkpoint;
 mod grow;
+mod harden;
 mod info;
 mod journals;
 mod kind;
@@ -91,6 +92,7 @@ pub struct Store {
     pub data_log: Arc<DataLog>,
     /// Where pages go, and where they are.
     pub placement: Placement,
+    late: harden::LateOperations,
     /// Held by the one checkpoint at a time.
     pub checkpoint: Mutex<CHECKPOINT, CheckpointState>,
     /// The tasks that make a checkpoint together.

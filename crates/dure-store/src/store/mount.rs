@@ -7,6 +7,7 @@ use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{Arc, CoreId, Mutex, OnceLock};
 use zerocopy::little_endian::{U32, U64};
 
+use super::harden::LateOperations;
 use super::recovered::{RecoveryStatistics, Stopwatch};
 use super::{Store, StoreCounters};
 use crate::backlog::Backlog;
@@ -23,7 +24,7 @@ use crate::media::Region;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::node::{Node, NodeRef};
-use crate::options::{RecordPolicy, StoreOptions, StoreShares};
+use crate::options::{Durability, RecordPolicy, StoreOptions, StoreShares};
 use crate::packs::Packs;
 use crate::placement::Placement;
 use crate::recovery::replay::Replayed;
@@ -85,6 +86,16 @@ impl Mount {
             threads,
             nat,
         })
+    }
+
+    /// Whether all of the volume is in persistent memory.
+    pub fn is_nvm(&self) -> bool {
+        self.region.is_nvm()
+    }
+
+    /// Says when what calls do is durable.
+    pub fn set_durability(&mut self, durability: Durability) {
+        self.options.durability = durability;
     }
 
     /// Where everything lies.
@@ -272,6 +283,7 @@ impl Mount {
         let store = Store {
             data_log: placement.data_log.clone(),
             nodes: NodeCache::new(shares.nodes, cores),
+            late: LateOperations::default(),
             owners: Backlog::new(cores, shares.owners),
             record_bytes_max: shares.record_bytes,
             layout: self.layout,

@@ -83,15 +83,21 @@ impl Store {
     /// # Errors
     /// `ReadOnly`, `Stopped`.
     pub fn check_writable(&self) -> Result<()> {
-        if let Some(reason) = self.stopped.get() {
-            return Err(Error::Stopped {
-                reason: reason.clone(),
-            });
-        }
+        self.check_running()?;
         if self.is_closed() {
             return Err(Error::ReadOnly);
         }
         Ok(())
+    }
+
+    /// Whether the volume has not stopped.
+    pub(super) fn check_running(&self) -> Result<()> {
+        match self.stopped.get() {
+            None => Ok(()),
+            Some(reason) => Err(Error::Stopped {
+                reason: reason.clone(),
+            }),
+        }
     }
 
     /// Turns the volume read-only for good. The first reason is kept.
@@ -328,7 +334,7 @@ impl Store {
     }
 
     /// Stops the volume when what became valid contradicts the space map.
-    fn check_space(&self) -> Result<()> {
+    pub(super) fn check_space(&self) -> Result<()> {
         self.space.check().inspect_err(|error| self.stop(error))
     }
 

@@ -150,8 +150,13 @@ impl PageCache {
         (self.budget.pages_max() / 4).clamp(1, pages_max)
     }
 
-    pub(super) fn frame(&self, core: CoreId, fill: Fill) -> Frame {
+    pub(in crate::file) fn frame(&self, core: CoreId, fill: Fill) -> Frame {
         self.frames.take(core, fill)
+    }
+
+    /// Takes a frame back that was for no page of a file.
+    pub(in crate::file) fn give_frame(&self, core: CoreId, frame: Frame) {
+        self.frames.give(core, frame);
     }
 
     pub(super) fn drop_frame(&self, core: CoreId, frame: Frame) {

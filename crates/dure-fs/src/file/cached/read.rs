@@ -424,7 +424,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Corrupt`, errors of the device.
-    pub(super) fn read_page(
+    pub(in crate::file) fn read_page(
         &self,
         inode: &Inode,
         page: u64,

@@ -53,8 +53,25 @@ impl Volume {
         self.cut(inode, size, tail)
     }
 
+    /// [`Body::end_allocation`](crate::file::body::Body::end_allocation).
+    pub(in crate::file) fn note_end(&self, inode: &Arc<Inode>, size: Option<u64>) {
+        let mut state = inode.state().write();
+        if let Some(size) = size {
+            let size = state.file().size().max(size);
+            state.file_mut().set_size(inode.state().seek_hint(), size);
+        }
+        state.file().stamp(Stamp::Set, self.now());
+        self.pages
+            .note_dirty(self.partition(), inode, state.file_mut());
+    }
+
     /// Whether the file ends there, and has neither slots nor pages behind.
-    fn is_end(&self, inode: &Inode, state: &InodeState, size: u64) -> Result<bool> {
+    pub(in crate::file) fn is_end(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        size: u64,
+    ) -> Result<bool> {
         let (file, behind) = (state.file(), pages_up_to(size));
         if file.size() != size || file.cut.is_some() {
             return Ok(false);
@@ -92,7 +109,7 @@ impl Volume {
 
     /// If the file will end inside a page whose old bytes are on the device: writes that page with
     /// a zero tail to a new block.
-    fn save_tail(&self, inode: &Inode, size: u64) -> Result<Option<Target>> {
+    pub(in crate::file) fn save_tail(&self, inode: &Inode, size: u64) -> Result<Option<Target>> {
         let core = self.partition();
         let page = size / BLOCK_BYTES_U64;
         let mut frame;

@@ -3,6 +3,7 @@
 
 mod crashes;
 mod data_log;
+mod direct;
 mod errors;
 mod journaled;
 mod lost_pages;
@@ -22,11 +23,13 @@ use dure_store::layout::FormatOptions;
 use dure_sync::Arc;
 
 use crate::inode::InodeRef;
-use crate::volume::{Background, FileSystem, MountOptions};
+use crate::volume::{Background, FileSystem, MountOptions, PageCaching};
 
 /// A device and how to mount it.
 pub(super) struct World {
     pub(super) ram: Arc<RamDevice>,
+    /// Persistent memory in its place.
+    nvm: Option<Arc<dyn Device>>,
     pub(super) options: MountOptions,
 }
 
@@ -45,11 +48,22 @@ impl World {
             recovery_threads: Some(1),
             ..MountOptions::default()
         };
-        World { ram, options }
+        let nvm = None;
+        World { ram, nvm, options }
+    }
+
+    /// A fresh volume in persistent memory, whose files are not in memory.
+    pub(super) fn in_nvm(blocks: u64) -> World {
+        let mut world = World::new(blocks, 1 << 20);
+        let nvm = direct::nvm_of(&world.ram);
+        world.nvm = Some(nvm);
+        world.options.page_cache = Some(PageCaching::None);
+        world
     }
 
     pub(super) fn device(&self) -> Arc<dyn Device> {
-        share(self.ram.clone())
+        let ram = || share(self.ram.clone());
+        self.nvm.clone().unwrap_or_else(ram)
     }
 
     pub(super) fn mount(&self) -> FileSystem {

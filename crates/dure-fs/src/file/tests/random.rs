@@ -161,8 +161,23 @@ fn walked(fs: &FileSystem, inode: &InodeRef, from: u64, target: SeekTarget) -> O
     at.filter(|_| from < file.size())
 }
 
+/// What ends a round of random calls.
+#[derive(Clone, Copy)]
+pub(super) enum End {
+    /// A sync of the file.
+    Fsync,
+    /// Nothing: each call promises by itself.
+    Calls,
+}
+
 fn run(seed: u64, cache_bytes: u64, rounds: u32, steps: u32) {
     let world = World::new(16384, cache_bytes);
+    run_on(&world, seed, (rounds, steps), End::Fsync);
+}
+
+/// Random calls on the volume of `world`, which loses all memory at the end of two rounds of three.
+pub(super) fn run_on(world: &World, seed: u64, (rounds, steps): (u32, u32), end: End) {
+    let cache_bytes = world.options.cache_bytes;
     let mut model = Model {
         rng: Seeded::new(seed),
         bytes: Vec::new(),
@@ -189,7 +204,7 @@ fn run(seed: u64, cache_bytes: u64, rounds: u32, steps: u32) {
         assert!(fs.0.pages.pages_used() <= cache_bytes / 4096);
         if round % 3 == 2 {
             fs.close().unwrap();
-        } else {
+        } else if let End::Fsync = end {
             fs.fsync(&inode, SyncScope::All).unwrap();
         }
         drop(inode);
@@ -214,7 +229,11 @@ fn random_calls_match_with_a_tiny_cache() {
 
 #[test]
 fn several_threads_share_a_tiny_cache() {
-    let world = World::new(32768, 64 << 10);
+    threads_on(&World::new(32768, 64 << 10));
+}
+
+/// Threads that each use a file of their own.
+pub(super) fn threads_on(world: &World) {
     let fs = world.mount();
     dure_sync::thread::scope(|scope| {
         for thread in 0..4 {

@@ -18,6 +18,7 @@ use crate::crash::content::BlockDigests;
 use crate::crash::legal::{CrashMoment, Legal};
 use crate::crash::memo::{Memo, News};
 use crate::crash::options::Options;
+use crate::crash::tree::Tree;
 
 /// How many of what.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -157,11 +158,7 @@ impl<'r> Judge<'r> {
                 Ok(_) if mount.records == RecordPolicy::None => Ok(()),
                 Ok((digest, _)) if self.legal.contains(&(digest, begun, required.len())) => Ok(()),
                 Ok((digest, tree)) => {
-                    let instant = CrashMoment {
-                        required: &required,
-                        begun,
-                    };
-                    let verdict = self.trees.check(instant, &tree);
+                    let verdict = self.verdict(step, &required, &tree);
                     if verdict.is_ok() {
                         self.legal.insert((digest, begun, required.len()));
                     }
@@ -173,6 +170,34 @@ impl<'r> Judge<'r> {
                 return;
             }
         }
+    }
+
+    /// Whether a crash at `step`, when `required` was promised, may leave `tree`.
+    fn verdict(
+        &mut self,
+        step: u64,
+        required: &BTreeSet<usize>,
+        tree: &Tree,
+    ) -> Result<(), String> {
+        let begun = self.recording.begun(step);
+        let Some(call) = self.recording.whole_call(step, self.options) else {
+            return self.trees.check(CrashMoment { required, begun }, tree);
+        };
+        let before = CrashMoment {
+            required,
+            begun: call,
+        };
+        self.trees.check(before, tree).or_else(|nothing| {
+            let atoms = self.recording.history.atoms.iter().enumerate();
+            let all = atoms.filter(|(_, atom)| atom.step < begun);
+            let all: BTreeSet<usize> = all.map(|(number, _)| number).collect();
+            let after = CrashMoment {
+                required: &all,
+                begun,
+            };
+            let whole = self.trees.check(after, tree);
+            whole.map_err(|all| format!("of a call, neither nothing ({nothing}) nor all ({all})"))
+        })
     }
 
     fn report(&mut self, point: &CrashPoint<'_>, choice: &Choice, begun: usize, what: String) {

@@ -26,7 +26,7 @@ use dure_sync::clock::pretend_wall;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::base::Base;
-use super::call::{Step, Workload};
+use super::call::{Call, Step, Workload};
 use super::content::Digests;
 use super::gate::{Gate, GateDevice};
 use super::history::History;
@@ -110,6 +110,9 @@ impl Recording {
             done.map_err(|error| format!("step {number} ({step}): {error}"))?;
             let end = log.step();
             history.step(number, step);
+            if options.is_strict() {
+                promise = (0..history.atoms.len()).collect();
+            }
             spans.push(Span {
                 begin,
                 end,
@@ -239,6 +242,18 @@ impl Recording {
         self.spans.partition_point(|span| span.begin < step)
     }
 
+    /// Whether the power failed during a call of which a crash leaves all or nothing, where calls are
+    /// durable when they return: the number of the call. An allocation is several operations.
+    fn whole_call(&self, step: u64, options: &Options) -> Option<usize> {
+        let running = self.begun(step).checked_sub(1)?;
+        let whole = match self.workload.steps[running] {
+            Step::Call(Call::Allocate { .. }) => false,
+            Step::Call(_) => self.spans[running].end > step,
+            _ => false,
+        };
+        (whole && options.is_strict()).then_some(running)
+    }
+
     fn required(&self, step: u64) -> BTreeSet<usize> {
         let kept = self.spans.iter().filter(|span| span.end <= step);
         kept.flat_map(|span| span.promise.iter().copied()).collect()
@@ -266,6 +281,9 @@ fn recorded(
     let region = Region::observed(&content, Box::new(record));
     let region = region.map_err(|error| format!("emulated NVM: {error}"))?;
     let nvm = share(NvmDevice::in_memory("nvm", region));
+    if nvm_blocks == blocks {
+        return Ok(nvm);
+    }
     // Blocks of the disk have the number that they have on the volume.
     let parts = vec![
         (nvm, Lba::new(0), nvm_blocks),

@@ -37,7 +37,7 @@ impl Volume {
     }
 
     /// Whether a write to these bytes only rewrites pages, each of which finds room by itself.
-    pub(super) fn is_rewrite(&self, inode: &Inode, start: u64, end: u64) -> bool {
+    pub(in crate::file) fn is_rewrite(&self, inode: &Inode, start: u64, end: u64) -> bool {
         let pages = start / BLOCK_BYTES_U64..end.div_ceil(BLOCK_BYTES_U64);
         let state = inode.state().write();
         self.all_mapped(inode, &state, pages).unwrap_or(false)

@@ -6,13 +6,11 @@ use dure_block::BlockBuf;
 use dure_store::error::Result;
 use dure_store::format::slot::DIRECT_SLOTS;
 use dure_store::frames::{Fill, Frame};
-use dure_store::placement::Target;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_usize};
 use dure_sync::RwLockWriteGuard;
 
 use crate::file::map::path::{HEIGHT_MAX, node_start};
-use crate::file::map::room::extend;
-use crate::file::map::{MapReader, NodePlaces};
+use crate::file::placing::Plan;
 use crate::file::state::FileState;
 use crate::inode::Inode;
 use crate::volume::{DataMode, Volume};
@@ -24,11 +22,6 @@ const BATCH_LEAVES: usize = 16;
 /// Nodes that a batch within one leaf touches at most: the inode's, the leaf, new roots, a new
 /// branch.
 const ONE_LEAF_NODES: u32 = 2 + 2 * HEIGHT_MAX;
-
-/// Log bytes a page may take besides its slot: two notes about blocks.
-const NOTE_BYTES: usize = 56;
-/// Log bytes an operation is given per node.
-const NODE_RECORD_BYTES: usize = 4400;
 
 /// Private copies of pages, in page order.
 #[derive(Debug)]
@@ -67,28 +60,6 @@ pub(super) struct Batch {
     pub(super) size: u64,
     /// The first dirty page behind them.
     pub(super) next: Option<u64>,
-}
-
-/// Where a batch goes.
-#[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) targets: Vec<Target>,
-    pub(super) needs: Needs,
-}
-
-/// Nodes that the operation of a batch makes dirty, at most.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Needs {
-    /// Those that exist: their images come back with the next checkpoint.
-    pub(super) rewritten: u32,
-    /// Those it makes.
-    pub(super) new: u32,
-}
-
-impl Needs {
-    pub(super) fn all(self) -> u32 {
-        self.rewritten + self.new
-    }
 }
 
 /// What there is to write.
@@ -164,7 +135,11 @@ impl Volume {
         let state = RwLockWriteGuard::downgrade(held);
         let file = state.file();
         let copies = self.copy(file, &pages);
-        let plan = self.plan(inode, &pages, &copies);
+        let mut bytes = copies.bytes(pages.len()).chunks_exact(BLOCK_BYTES);
+        let plan = self.plan(inode, pages.iter().copied(), |_, _| {
+            let bytes = bytes.next().expect("a copy of each page");
+            Ok(dure_block::crc32c::crc32c(bytes))
+        });
         let batch = Batch {
             pages,
             copies,
@@ -188,34 +163,6 @@ impl Volume {
             file.pages.taken(page).load(0, copy);
         }
         Copies::Many(buf)
-    }
-
-    /// Finds the slots of these pages, and the nodes that an operation on them makes dirty. The
-    /// caller holds the inode.
-    fn plan(&self, inode: &Inode, pages: &[u64], copies: &Copies) -> Result<Plan> {
-        let mut map = MapReader::new(self, inode);
-        let mut rewritten = 1;
-        let mut new = NodePlaces::new();
-        let mut leaf = 0;
-        let mut targets = Vec::with_capacity(pages.len());
-        let bytes = copies.bytes(pages.len()).chunks_exact(BLOCK_BYTES);
-        for (&page, bytes) in pages.iter().zip(bytes) {
-            let slot = map.slot(page)?;
-            targets.push(Target::new(page, slot, dure_block::crc32c::crc32c(bytes)));
-            if page >= DIRECT_SLOTS && node_start(page, 1) != leaf {
-                leaf = node_start(page, 1);
-                // A leaf that exists, or new nodes and the index (or inode) they hang on.
-                rewritten += 1;
-                extend(&mut new, map.missing_nodes(leaf)?);
-            }
-        }
-        let notes = pages.len() * NOTE_BYTES / NODE_RECORD_BYTES;
-        let count = |count: usize| u32::try_from(count).expect("a batch has few pages");
-        let needs = Needs {
-            rewritten: rewritten + count(notes),
-            new: count(new.len()),
-        };
-        Ok(Plan { targets, needs })
     }
 
     pub(super) fn give_copies(&self, copies: Copies) {

@@ -11,9 +11,10 @@ use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, to_usize};
 use dure_sync::{Arc, CoreId};
 
-use super::batch::{Batch, Copies, Needs, Plan};
+use super::batch::{Batch, Copies};
 use super::{Left, Way};
 use crate::file::map::MapEdit;
+use crate::file::placing::{Needs, Plan};
 use crate::file::state::FileState;
 use crate::inode::Inode;
 use crate::volume::{DataMode, Volume};

@@ -1,0 +1,204 @@
+//! Crashes of volumes in persistent memory whose files are not in memory: of what is done to it any
+//! subset of the words that no fence covers. With `durability=strict` each call that has returned
+//! is there, and the running one wholly or not at all.
+//!
+//! `cargo test` runs a sample, `DURE_CRASH_EXHAUSTIVE=1` all workloads of one operation and more
+//! random sequences, `DURE_CRASH_SEED=n` another sample. All of two operations:
+//! `dure sim crash --seq 2 --mount nvm=emulated,page_cache=none`.
+
+#![expect(clippy::print_stdout, reason = "the counts are the result")]
+
+use dure_block::crash::{Selection, Tear};
+use dure_block::record::LostStores;
+use dure_fs::Durability;
+use dure_sim::crash::{
+    Base, CrashFrom, On, Options, Recording, Workload, run_all, sequence, workload,
+};
+use dure_sync::canary::Rule;
+
+/// Of the workloads, the part that a sample holds is one in this many.
+const SAMPLE: u64 = 20;
+
+fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().expect("a number"))
+}
+
+fn bases() -> Vec<Base> {
+    let base = |calls: &&'static [_]| Base::on(On::Nvm, calls, 2);
+    let bases = workload::SETUPS.iter().map(base);
+    bases
+        .map(|base| base.expect("a volume can be made"))
+        .collect()
+}
+
+fn options(durability: Durability) -> Options {
+    let random = if variable("DURE_CRASH_EXHAUSTIVE").is_some() {
+        50
+    } else {
+        8
+    };
+    let mut options = Options {
+        selection: Selection {
+            exhaustive_max: 8,
+            random,
+            seed: 1,
+            tear: Tear::Sectors,
+        },
+        ..Options::direct()
+    };
+    options.mount.durability = Some(durability);
+    options
+}
+
+fn chosen(salt: u64) -> Vec<Workload> {
+    let mut all = workload::one_operation();
+    if variable("DURE_CRASH_EXHAUSTIVE").is_none() {
+        let seed = variable("DURE_CRASH_SEED").unwrap_or(1) + salt;
+        all.retain(|workload| {
+            let text = workload.to_string();
+            xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed).is_multiple_of(SAMPLE)
+        });
+    }
+    all
+}
+
+#[track_caller]
+fn must_hold(what: &str, workloads: &[Workload], options: &Options) {
+    assert!(!workloads.is_empty(), "something is chosen");
+    let outcome = run_all(&bases(), workloads, options, 2);
+    println!("{}", outcome.report(what));
+    assert!(outcome.is_clean());
+    assert!(outcome.counts.states > outcome.counts.workloads * 10);
+}
+
+#[test]
+fn one_operation_is_durable_when_it_returns() {
+    must_hold("strict", &chosen(0), &options(Durability::Strict));
+}
+
+#[test]
+fn one_operation_is_durable_when_it_is_synced() {
+    must_hold("posix", &chosen(1), &options(Durability::Posix));
+}
+
+#[test]
+fn sequences() {
+    let seed = variable("DURE_CRASH_SEED").unwrap_or(1);
+    let count = if variable("DURE_CRASH_EXHAUSTIVE").is_some() {
+        500
+    } else {
+        40
+    };
+    let make = |seed: u64| sequence::random(seed, 2 + usize::try_from(seed % 3).expect("small"));
+    let workloads: Vec<Workload> = (seed..seed + count).map(make).collect();
+    must_hold("sequences", &workloads, &options(Durability::Strict));
+}
+
+/// Writes that begin and end within pages, reach over several, fill preallocated pages, and are
+/// followed by what makes the file shorter again. None is synced.
+#[test]
+fn odd_writes_and_cuts() {
+    let texts = [
+        "setup 1; write /foo 1+1 of 7; write /foo 4095+2 of 8; write /foo 4090+9000 of 9",
+        "setup 1; write /foo 100+20000 of 7; truncate /foo 5000; write /foo 6000+1 of 8",
+        "setup 1; allocate /foo KeepSize 0+20000; write /foo 4097+4095 of 7; write /foo 4000+200 of 8",
+        "setup 1; write /foo 0+12288 of 7; allocate /foo Punch 100+9000; write /foo 4096+4096 of 8",
+        "setup 1; create /new; write /new 9000+10 of 7; rename /new /foo Replace; write /foo 0+9000 of 8",
+        "setup 1; open #0 /foo; unlink /foo; write #0 0+5000 of 7; create /foo; write /foo 0+3 of 8",
+    ];
+    let workloads: Vec<Workload> = texts
+        .iter()
+        .map(|text| text.parse().unwrap_or_else(|what| panic!("{text}: {what}")))
+        .collect();
+    must_hold("odd writes", &workloads, &options(Durability::Strict));
+}
+
+/// The power fails while a mount recovers, too.
+#[test]
+fn recovery_itself() {
+    let bases = bases();
+    let workload: Workload = "setup 1; write /foo 0+5000 of 9; create /new; truncate /foo 100"
+        .parse()
+        .expect("a workload");
+    let options = options(Durability::Strict);
+    let base = &bases[workload.setup];
+    let recording = Recording::new(base, &workload, &options).expect("it runs");
+    let crashed = recording.crashed(&options, 6).expect("no violation");
+    let again = Options {
+        from: CrashFrom::Mount,
+        ..options
+    };
+    let sync: Workload = "setup 1; sync".parse().expect("a workload");
+    for base in &crashed {
+        let recording = Recording::new(base, &sync, &again).expect("it runs");
+        let (counts, violations) = recording.crash(&again);
+        println!("recovery: {counts:?}");
+        let first = violations.first().map(ToString::to_string);
+        assert_eq!(first, None);
+    }
+}
+
+/// With all rules nothing is found; after `change` something is.
+#[track_caller]
+fn must_notice(text: &str, change: impl FnOnce(&mut Options)) {
+    let mut workloads = workload::one_operation();
+    workloads.retain(|workload| workload.to_string().contains(text));
+    workloads.truncate(6);
+    let mut options = options(Durability::Strict);
+    must_hold("with all rules", &workloads, &options);
+    change(&mut options);
+    let outcome = run_all(&bases(), &workloads, &options, 2);
+    let first = outcome.violations.first().map(ToString::to_string);
+    let first = first.or(outcome.failures.first().cloned());
+    println!(
+        "{}",
+        first.expect("a rule was left out and no crash test noticed")
+    );
+}
+
+#[test]
+fn canary_without_fences() {
+    must_notice("create", |options| options.lost_stores = LostStores::Fences);
+}
+
+#[test]
+fn canary_without_write_backs() {
+    must_notice("create", |options| {
+        options.lost_stores = LostStores::WriteBacks;
+    });
+}
+
+/// A record is fenced before the data that it names is copied. Recovery would notice that by the
+/// checksum, so that is left out, too; with the data first nothing depends on it.
+#[test]
+fn canary_a_record_before_its_data() {
+    let change = |options: &mut Options| {
+        options.mount.volume_rules.store.data_check = Rule::LEFT_OUT;
+    };
+    let mut unchecked = options(Durability::Strict);
+    change(&mut unchecked);
+    let mut writes = workload::one_operation();
+    writes.retain(|workload| workload.to_string().contains("write /A/foo"));
+    writes.truncate(6);
+    must_hold("data that recovery does not check", &writes, &unchecked);
+    must_notice("write /A/foo", |options| {
+        change(options);
+        options.mount.volume_rules.data_before_log = Rule::LEFT_OUT;
+    });
+}
+
+/// Operations that are durable only when something is synced.
+#[test]
+fn canary_operations_that_are_not_committed() {
+    let mut workloads = workload::one_operation();
+    workloads.retain(|workload| workload.to_string().contains("create"));
+    workloads.truncate(6);
+    let mut options = options(Durability::Strict);
+    options.mount.volume_rules.store.strict_joins = Rule::LEFT_OUT;
+    let outcome = run_all(&bases(), &workloads, &options, 2);
+    assert!(
+        !outcome.violations.is_empty(),
+        "a call returned and was lost, and no test noticed"
+    );
+}
