@@ -11,6 +11,7 @@ pub(crate) mod draw;
 mod enospc;
 mod fsx;
 pub(crate) mod git;
+mod gluster;
 mod images;
 mod kill;
 mod known;
@@ -116,6 +117,8 @@ enum Suite {
     Images,
     /// The Debian package, installed and used in a clean root.
     Package,
+    /// Gluster on bricks of mounts, one of them lost and healed, beside bricks of ext4.
+    Gluster,
 }
 
 /// What every suite is given.
@@ -161,6 +164,7 @@ impl Suite {
             Suite::Permissions => permissions::NEEDS,
             Suite::Images => images::NEEDS,
             Suite::Package => package::NEEDS,
+            Suite::Gluster => gluster::NEEDS,
         }
     }
 
@@ -179,6 +183,7 @@ impl Suite {
             Suite::Permissions => permissions::run(cx, report),
             Suite::Images => images::run(cx, report),
             Suite::Package => package::run(cx, report),
+            Suite::Gluster => gluster::run(cx, report),
         }
     }
 }

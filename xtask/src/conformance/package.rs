@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::Cx;
 use super::python::word;
@@ -33,7 +33,6 @@ pub(crate) const NEEDS: Needs = Needs {
 
 const LIMIT: Duration = Duration::from_secs(900);
 const PROGRAM: &str = include_str!("../../programs/package.sh");
-const DONE: &str = "all steps are done";
 
 /// Enters the root: devices with the modes that udev gives them, and processes, for this namespace
 /// only.
@@ -71,25 +70,7 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
         "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     );
     let done = steps.finish(enter, LIMIT)?;
-    let step_names = done
-        .out
-        .lines()
-        .filter_map(|line| line.strip_prefix("step: "));
-    let mut names: Vec<String> = step_names.map(str::to_owned).collect();
-    let ended = done.status.success() && done.out.contains(DONE);
-    let last = if ended { None } else { names.pop() };
-    for name in &names {
-        report.case(name, Ok(()));
-    }
-    if let Some(name) = last {
-        let (tail, err) = (done.tail(), done.err());
-        report.case(&name, Err(anyhow::anyhow!("{}: {err}{tail}", done.status)));
-    }
-    ensure!(
-        ended,
-        "the program of the package ended early{}",
-        done.tail()
-    );
+    report.steps("", &done)?;
     if cx.keep {
         report.note(format!("kept: {}", scratch.keep().display()));
     }

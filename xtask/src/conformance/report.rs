@@ -3,8 +3,13 @@
 //! **Structure.** A [`Report`] per suite: cases that passed, cases that failed with the reason,
 //! remarks. **Invariants.** A suite without a single case has failed. **Crash.** Nothing is kept.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use serde_json::json;
+
+use super::step::Done;
+
+/// What a program of steps prints at its end.
+const STEPS_DONE: &str = "all steps are done";
 
 /// The findings of one suite.
 #[derive(Debug)]
@@ -55,6 +60,27 @@ impl Report {
                 false
             }
         }
+    }
+
+    /// Enters the steps that a shell program printed (`step: NAME`), each after `prefix`. It ended
+    /// with the last of them unless it printed [`STEPS_DONE`].
+    pub(crate) fn steps(&mut self, prefix: &str, done: &Done) -> Result<()> {
+        let steps = done
+            .out
+            .lines()
+            .filter_map(|line| line.strip_prefix("step: "));
+        let mut names: Vec<String> = steps.map(|name| format!("{prefix}{name}")).collect();
+        let ended = done.status.success() && done.out.contains(STEPS_DONE);
+        let last = if ended { None } else { names.pop() };
+        for name in &names {
+            self.case(name, Ok(()));
+        }
+        if let Some(name) = last {
+            let (tail, err) = (done.tail(), done.err());
+            self.case(&name, Err(anyhow!("{}: {err}{tail}", done.status)));
+        }
+        ensure!(ended, "{prefix}it ended early{}", done.tail());
+        Ok(())
     }
 
     /// Enters cases that passed, without naming them.
