@@ -5,7 +5,8 @@
 //! each copy, and a flush of a device that nobody wrote to is milliseconds for nothing.
 //! **Structure.** A [`Media`] is made from a device and what it is put together from
 //! ([`crate::linear`]): a queue for each, or the blocks themselves if they are in persistent memory.
-//! This is the only place that asks for the kind.
+//! This is the only place that asks for the kind. What lies on a device before its run is read and
+//! written without a queue, and durable when a write returns.
 //!
 //! # Which writes a flush covers
 //! **Invariants.** All that were complete before it began, on every device. Where there are several
@@ -31,7 +32,7 @@ use dure_sync::{Arc, CachePadded};
 use crate::linear::{Part, bytes, pieces};
 use crate::nvm::NvmBlocks;
 use crate::{
-    BLOCK_BYTES, BlockBuf, Counters, Device, Error, Lba, Op, Queue, QueueConfig, Result,
+    BLOCK_BYTES, BlockBuf, Counters, Device, Error, Io, Lba, Op, Queue, QueueConfig, Result,
     WriteFlags, blocks_of,
 };
 
@@ -40,6 +41,8 @@ use crate::{
 pub struct Media {
     places: Vec<Place>,
     blocks: u64,
+    /// The media, for what lies on each before its run.
+    heads: Vec<Part>,
 }
 
 /// A run of blocks of the space.
@@ -99,7 +102,8 @@ impl Media {
     #[must_use]
     pub fn open(device: Arc<dyn Device>, config: QueueConfig) -> Arc<Media> {
         let parts = match device.parts() {
-            [] => vec![Part::whole(device)],
+            // A run of one device is a device like others.
+            [] | [_] => vec![Part::whole(Arc::clone(&device))],
             parts => parts.to_vec(),
         };
         let place = |part: Part| Place {
@@ -111,23 +115,76 @@ impl Media {
                 None => Medium::of(Queue::new(part.device, config)),
             },
         };
-        Media::of(parts.into_iter().map(place).collect())
+        let heads = device.heads().to_vec();
+        Media::of(parts.into_iter().map(place).collect(), heads)
     }
 
     /// The blocks behind `queue`.
     #[must_use]
     pub fn behind(queue: Arc<Queue>) -> Arc<Media> {
-        Media::of(vec![Place {
+        let place = Place {
             first: Lba::new(0),
             start: Lba::new(0),
             blocks: queue.info().blocks,
             medium: Medium::of(queue),
-        }])
+        };
+        Media::of(vec![place], Vec::new())
     }
 
-    fn of(places: Vec<Place>) -> Arc<Media> {
+    fn of(places: Vec<Place>, heads: Vec<Part>) -> Arc<Media> {
         let blocks = places.iter().map(|place| place.blocks).sum();
-        Arc::new(Media { places, blocks })
+        Arc::new(Media {
+            places,
+            blocks,
+            heads,
+        })
+    }
+
+    /// How many devices the space is put together from, whose blocks before their runs can be read
+    /// and written; 0 if it is one device.
+    #[must_use]
+    pub fn heads(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Reads blocks of the `medium`-th device from its block `at` on, which lie before its run.
+    ///
+    /// # Errors
+    /// A failed read; a range that is not before the run.
+    pub fn read_head(&self, medium: usize, at: Lba, out: &mut [u8]) -> Result<()> {
+        let device = self.head(medium, Op::Read, at, out.len())?;
+        device.execute(Io::Read { lba: at, out })
+    }
+
+    /// Writes blocks there. Durable on return.
+    ///
+    /// # Errors
+    /// As [`Media::read_head`].
+    pub fn write_head(&self, medium: usize, at: Lba, data: &[u8]) -> Result<()> {
+        let device = self.head(medium, Op::Write, at, data.len())?;
+        let (parts, flags) = (&[data][..], WriteFlags::NONE);
+        let lba = at;
+        device.execute(Io::Write { lba, parts, flags })?;
+        device.execute(Io::Flush)
+    }
+
+    fn head(&self, medium: usize, op: Op, lba: Lba, len: usize) -> Result<&dyn Device> {
+        let part = &self.heads[medium];
+        let (blocks, start) = (blocks_of(len), part.start.number());
+        if lba
+            .number()
+            .checked_add(blocks)
+            .is_some_and(|end| end <= start)
+        {
+            return Ok(&*part.device);
+        }
+        Err(Error::OutOfRange {
+            device: part.device.info().name.clone(),
+            op,
+            lba,
+            blocks,
+            device_blocks: start,
+        })
     }
 
     /// Number of blocks.

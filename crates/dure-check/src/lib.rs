@@ -26,6 +26,7 @@ mod directory;
 pub mod dump;
 mod file;
 mod header;
+mod heads;
 mod inode;
 mod inodes;
 mod issue;
@@ -141,6 +142,7 @@ fn check_once(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Rep
             why: why.into(),
         });
     }
+    heads::check(&mut context);
     if !header::packs(&mut context, &header) {
         return Ok(context.report);
     }

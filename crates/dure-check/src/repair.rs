@@ -28,6 +28,7 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
 use crate::context::Context;
+use crate::heads;
 use crate::issue::IssueKind;
 use crate::space::{self, Unowned};
 
@@ -37,6 +38,7 @@ use crate::space::{self, Unowned};
 /// A failed read, write or flush.
 pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
     superblocks(context)?;
+    heads(context)?;
     if context.report.suppressed() > 0 || !context.sit_lost.is_empty() {
         return Ok(());
     }
@@ -126,6 +128,8 @@ fn is_mendable(kind: &IssueKind) -> bool {
         || matches!(
             kind,
             IssueKind::SuperblockCopy { .. }
+                | IssueKind::MediumHead { .. }
+                | IssueKind::MediumStamp { .. }
                 | IssueKind::HeaderCount { .. }
                 | IssueKind::PairSlotBad { .. }
                 | IssueKind::NatFreeInodes { .. }
@@ -157,6 +161,22 @@ fn superblocks(context: &mut Context<'_>) -> Result<()> {
             .report
             .mark_repaired(|kind| matches!(kind, IssueKind::SuperblockCopy { .. }));
     }
+    Ok(())
+}
+
+fn heads(context: &mut Context<'_>) -> Result<()> {
+    let is_mended: fn(&IssueKind) -> bool = |kind| {
+        matches!(
+            kind,
+            IssueKind::MediumHead { .. } | IssueKind::MediumStamp { .. }
+        )
+    };
+    if !issues_any(context, is_mended) {
+        return Ok(());
+    }
+    let (header, _) = read_header(&context.region, &context.layout)?;
+    heads::mend(&context.region, &context.layout, &header)?;
+    context.report.mark_repaired(is_mended);
     Ok(())
 }
 

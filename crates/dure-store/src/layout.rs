@@ -157,7 +157,7 @@ impl Layout {
             label: padded(&options.label),
             created: I64::new(dure_sync::clock::wall().secs),
             compat: U64::ZERO,
-            ro_compat: U64::ZERO,
+            ro_compat: U64::new(table.ro_compat),
             incompat: U64::new(table.incompat),
             block_bytes: U32::new(4096),
             segment_blocks: U32::new(segment_blocks),

@@ -177,6 +177,29 @@ impl Region {
         self.media.flush()
     }
 
+    /// How many media there are, whose blocks before their runs can be read and written; 0 if it is
+    /// one.
+    #[must_use]
+    pub fn heads(&self) -> usize {
+        self.media.heads()
+    }
+
+    /// Reads blocks of medium `medium`, which lie before its run.
+    ///
+    /// # Errors
+    /// As [`Region::read`].
+    pub fn read_head(&self, medium: usize, first: BlockNo, out: &mut [u8]) -> Result<()> {
+        self.media.read_head(medium, Lba::new(first.0), out)
+    }
+
+    /// Writes blocks there. Durable on return.
+    ///
+    /// # Errors
+    /// As [`Region::write`].
+    pub fn write_head(&self, medium: usize, first: BlockNo, bytes: &[u8]) -> Result<()> {
+        self.media.write_head(medium, Lba::new(first.0), bytes)
+    }
+
     /// What the journal's logs are on: for scans, fresh headers and the running logs.
     #[must_use]
     pub fn log_medium(&self) -> LogMedium {

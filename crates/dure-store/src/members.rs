@@ -5,7 +5,9 @@
 //! is its head: a copy of the superblock that says which medium it is ([`crate::format::superblock`]).
 //! [`look`] reads it from one medium, and finds which others there must be; [`join`] compares all of
 //! them and makes one space of blocks. **Invariants.** Every medium is of this volume, is that which
-//! its place asks for, and is as long as it was, or nothing is opened; so nothing is written before.
+//! its place asks for, is as long as it was, and took part in the last mount ([`stamps`]), or nothing
+//! is opened; so nothing is written before. A head that is destroyed is replaced by the check: the
+//! stamp says whose it was.
 //! **Crash.** mkfs writes the heads after all tables and before the first copy of the superblock,
 //! which is the head of the first medium: a volume that was half made has none.
 
@@ -15,14 +17,19 @@ use dure_sync::Arc;
 
 use crate::error::{Error, Result, size_of};
 use crate::format::media::Medium;
+use crate::format::stamp::Turn;
 use crate::format::superblock::SuperBlock;
+use crate::headers::read_header;
 use crate::layout::Layout;
+use crate::media::Region;
 use crate::units::BLOCK_BYTES;
+
+pub mod stamps;
 
 /// What the head of a medium says.
 #[derive(Debug)]
 pub struct Head {
-    superblock: SuperBlock,
+    layout: Layout,
     /// All media of the volume, in the order of mkfs: the device that it is called by is the last.
     pub media: Vec<Medium>,
     /// Which of them this is.
@@ -79,7 +86,7 @@ fn head(device: &dyn Device) -> Result<Head> {
         });
     }
     Ok(Head {
-        superblock,
+        layout,
         media,
         member,
     })
@@ -114,10 +121,15 @@ pub fn join(members: &[Member]) -> Result<Arc<dyn Device>> {
     for (place, member) in members.iter().enumerate() {
         check(&volume, place, member, &members[..place])?;
     }
-    Ok(compose(
-        &volume.media,
-        members.iter().map(|m| m.device.clone()),
-    ))
+    let devices = members.iter().map(|member| member.device.clone());
+    let device = compose(&volume.media, devices);
+    let region = Region::open(device.clone());
+    // What is wrong with the header, others say.
+    if let Ok((header, _)) = read_header(&region, &volume.layout) {
+        let names: Vec<&str> = members.iter().map(|member| member.path.as_str()).collect();
+        stamps::compare(&region, &volume.layout, Turn::of(&header), &names)?;
+    }
+    Ok(device)
 }
 
 /// Refuses a medium that is not the one for `place`; `before` it have been found right.
@@ -129,8 +141,21 @@ fn check(volume: &Head, place: usize, member: &Member, before: &[Member]) -> Res
             why,
         })
     };
+    let medium = &volume.media[place];
+    let (have, want) = (member.device.info().blocks, medium.start + medium.blocks);
+    let cut_off = || {
+        let (have, want) = (size_of(have), size_of(want));
+        refuse(format!(
+            "has {have}, and {want} of it belong to the volume: it was cut off"
+        ))
+    };
     let found = match head(&*member.device) {
         Ok(found) => found,
+        Err(Error::NotDure | Error::Corrupt { .. })
+            if stamps::identifies(member, &volume.layout, place) =>
+        {
+            return if have < want { cut_off() } else { Ok(()) };
+        }
         Err(Error::NotDure) => {
             let why = "holds no part of a volume: it was wiped, or is not what it was";
             return refuse(format!(
@@ -141,12 +166,14 @@ fn check(volume: &Head, place: usize, member: &Member, before: &[Member]) -> Res
         Err(error) => return refuse(error.to_string()),
     };
     let uuid = |superblock: &SuperBlock| uuid::Uuid::from_bytes(superblock.uuid);
-    let (theirs, ours) = (uuid(&found.superblock), uuid(&volume.superblock));
+    let (theirs, ours) = (&found.layout.superblock, &volume.layout.superblock);
+    let same_table = theirs.seal_head(0) == ours.seal_head(0);
+    let (theirs, ours) = (uuid(theirs), uuid(ours));
     if theirs != ours {
         return refuse(format!("belongs to volume {theirs}, and not to {ours}"));
     }
     // Equal but for what says which copy it is.
-    if found.superblock.seal_head(0) != volume.superblock.seal_head(0) {
+    if !same_table {
         return refuse("has another table of media than the volume: it is of another time".into());
     }
     if found.member != place {
@@ -163,13 +190,8 @@ fn check(volume: &Head, place: usize, member: &Member, before: &[Member]) -> Res
             ),
         });
     }
-    let medium = &volume.media[place];
-    let (have, want) = (member.device.info().blocks, medium.start + medium.blocks);
     if have < want {
-        let (have, want) = (size_of(have), size_of(want));
-        return refuse(format!(
-            "has {have}, and {want} of it belong to the volume: it was cut off"
-        ));
+        return cut_off();
     }
     Ok(())
 }

@@ -24,4 +24,8 @@ pub struct StoreRules {
     pub strict_joins: Rule,
     /// A mount without a log says so in the volume header before the first change.
     pub mark_unlogged: Rule,
+    /// A mount tells the media its number before the volume header has it.
+    pub stamps_before_header: Rule,
+    /// And that it counts, after that.
+    pub stamps_after_header: Rule,
 }

@@ -5,19 +5,41 @@
 //! used in a hot path: the real machine makes a system call. [`Seeded`] draws what tests and
 //! measurements must be able to repeat. **Crash.** Nothing is kept.
 
+use std::cell::RefCell;
+
 use crate::backend;
+
+crate::task_local! {
+    /// The numbers that this task is given instead of real ones.
+    static PRETENDED: RefCell<Option<Seeded>> = const { RefCell::new(None) };
+}
+
+/// From now on this task draws the sequence of `seed`; `None`: real random numbers. Test-only: what
+/// a test writes on a medium must be the same each time.
+#[doc(hidden)]
+pub fn pretend(seed: Option<u64>) {
+    PRETENDED.with(|pretended| *pretended.borrow_mut() = seed.map(Seeded::new));
+}
 
 /// A random number.
 #[must_use]
 pub fn u64() -> u64 {
     let mut bytes = [0; 8];
-    backend::random_fill(&mut bytes);
+    fill(&mut bytes);
     u64::from_le_bytes(bytes)
 }
 
 /// Fills `bytes` with random bytes.
 pub fn fill(bytes: &mut [u8]) {
-    backend::random_fill(bytes);
+    PRETENDED.with(|pretended| match &mut *pretended.borrow_mut() {
+        None => backend::random_fill(bytes),
+        Some(seeded) => {
+            for word in bytes.chunks_mut(8) {
+                let number = seeded.next_u64().to_le_bytes();
+                word.copy_from_slice(&number[..word.len()]);
+            }
+        }
+    });
 }
 
 /// Repeatable numbers: the same sequence for a seed, on every machine and in every backend. Not for

@@ -212,6 +212,12 @@ pub trait Device: Send + Sync + Debug {
         &[]
     }
 
+    /// The same, for who asks each for the blocks before its run only: a decorator, which must see
+    /// all that is done to the space, can let these through.
+    fn heads(&self) -> &[linear::Part] {
+        self.parts()
+    }
+
     /// Its blocks, if they are in persistent memory and nothing must come between.
     fn nvm_blocks(&self) -> Option<nvm::NvmBlocks> {
         None
@@ -253,6 +259,10 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn parts(&self) -> &[linear::Part] {
         (**self).parts()
+    }
+
+    fn heads(&self) -> &[linear::Part] {
+        (**self).heads()
     }
 
     fn nvm_blocks(&self) -> Option<nvm::NvmBlocks> {

@@ -122,3 +122,39 @@ fn an_appended_prefix_is_durable_on_return_and_takes_the_lines_it_uses() {
         (7, 0, 0, 9)
     );
 }
+
+/// Regression: one run of a device was read from the beginning of the device.
+#[test]
+fn a_run_of_one_device_is_where_it_lies() {
+    let ram = Arc::new(RamDevice::new("disk", 8));
+    let parts = vec![(share(Arc::clone(&ram)), Lba::new(3), 4)];
+    let media = Media::open(share(LinearDevice::new(parts)), QueueConfig::default());
+    assert_eq!(media.blocks(), 4);
+    media.write(Lba::new(0), &[7; BLOCK_BYTES]).unwrap();
+    let mut found = [0; BLOCK_BYTES];
+    let (lba, out) = (Lba::new(3), &mut found[..]);
+    ram.execute(Io::Read { lba, out }).unwrap();
+    assert_eq!(found, [7; BLOCK_BYTES]);
+}
+
+/// What lies before a run is reached by the medium, and nothing else of it.
+#[test]
+fn heads_are_before_the_runs() {
+    let log = |n: usize| Arc::new(RecordDevice::new(share(RamDevice::new(["a", "b"][n], 8))));
+    let disks = [log(0), log(1)];
+    let part = |n: usize, start| (share(Arc::clone(&disks[n])), Lba::new(start), 4);
+    let parts = vec![part(0, 0), part(1, 2)];
+    let media = Media::open(share(LinearDevice::new(parts)), QueueConfig::default());
+    assert_eq!(media.heads(), 2);
+    media.write_head(1, Lba::new(1), &[5; BLOCK_BYTES]).unwrap();
+    let steps = |n: usize| disks[n].log().step();
+    // A write, and its flush.
+    assert_eq!((steps(0), steps(1)), (0, 4));
+    let mut found = [0; BLOCK_BYTES];
+    media.read_head(1, Lba::new(1), &mut found).unwrap();
+    assert_eq!(found, [5; BLOCK_BYTES]);
+    for (medium, at) in [(0, 0), (1, 2), (1, u64::MAX)] {
+        let refused = media.write_head(medium, Lba::new(at), &found);
+        assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{at}");
+    }
+}

@@ -12,6 +12,7 @@
     )
 )]
 
+mod media;
 mod ring;
 
 /// What the source of the ring names.

@@ -15,7 +15,7 @@ use dure_store::format::superblock::SuperBlock;
 use dure_store::format::volume::{
     PACK_PAIRS, STATE_CLEAN, STATE_DIRTY, STATE_UNLOGGED, SlotCode, VolumeHeader,
 };
-use dure_store::layout::Layout;
+use dure_store::members::stamps;
 use dure_store::packs::read_pack;
 use dure_store::space::{pair_index, summaries_from};
 use dure_store::units::{BLOCK_BYTES, JournalId, Nid, SegNo, to_u64, to_usize};
@@ -55,7 +55,7 @@ pub(super) fn superblocks(source: &Source, out: &mut Out<'_>) -> Result<()> {
         superblock.incompat.get()
     )?;
     line!(out, "blocks: {}", layout.total_blocks)?;
-    media(layout, out)?;
+    media(source, out)?;
     line!(
         out,
         "segments: {} of {} blocks",
@@ -96,7 +96,8 @@ pub(super) fn superblocks(source: &Source, out: &mut Out<'_>) -> Result<()> {
 }
 
 /// The table of media, if there are several.
-fn media(layout: &Layout, out: &mut Out<'_>) -> Result<()> {
+fn media(source: &Source, out: &mut Out<'_>) -> Result<()> {
+    let layout = &source.layout;
     let media = layout.superblock.media();
     if media.len() == 1 {
         return Ok(());
@@ -112,6 +113,23 @@ fn media(layout: &Layout, out: &mut Out<'_>) -> Result<()> {
             uuid::Uuid::from_bytes(medium.uuid),
             medium.path.escape_default()
         )?;
+    }
+    let stamped = layout.superblock.is_stamped() && source.region.heads() == media.len();
+    for member in 1..if stamped { media.len() } else { 1 } {
+        let number = member + 1;
+        match stamps::read(&source.region, layout, member) {
+            Ok(Some((stamp, generation))) => line!(
+                out,
+                "stamp of medium {number}: generation {generation}, epoch {}, mount {:#018x}; next {}, \
+                 {:#018x}",
+                stamp.now.epoch,
+                stamp.now.mount.get(),
+                stamp.next.epoch,
+                stamp.next.mount.get()
+            )?,
+            Ok(None) => line!(out, "stamp of medium {number}: destroyed")?,
+            Err(error) => line!(out, "stamp of medium {number}: {error}")?,
+        }
     }
     line!(
         out,

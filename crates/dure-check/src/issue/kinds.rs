@@ -26,6 +26,22 @@ issues! {
         offset: usize,
     } => "the two superblocks differ from byte {offset} on; the first one counts";
 
+    /// A medium of the volume has lost what says which it is; its stamp says so, too.
+    Warning MediumHead {
+        /// Which medium, from 1.
+        medium: usize,
+        /// Where it was when the volume was made.
+        path: String,
+    } => "medium {medium}, which was {path}: its head is destroyed; the other media have what it said";
+
+    /// A medium has lost what says which mount it took part in: an old copy would not be noticed.
+    Warning MediumStamp {
+        /// Which medium, from 1.
+        medium: usize,
+        /// Where it was when the volume was made.
+        path: String,
+    } => "medium {medium}, which was {path}: its stamp is destroyed";
+
     /// The medium ends before the volume.
     Fatal DeviceTooSmall {
         /// Blocks there are.

@@ -75,6 +75,8 @@ fn by_tables(kind: &IssueKind) -> bool {
     matches!(
         kind,
         K::SuperblockCopy { .. }
+            | K::MediumHead { .. }
+            | K::MediumStamp { .. }
             | K::HeaderCount { .. }
             | K::PairLost { .. }
             | K::PairMisplaced { .. }

@@ -28,6 +28,7 @@ use dure_sync::CoreId;
 use super::edit::Edit;
 use super::salvage::Salvage;
 use crate::context::Context;
+use crate::heads;
 use crate::issue::IssueKind;
 use crate::owner::PairKind;
 use crate::space::{self, Unowned};
@@ -108,6 +109,7 @@ pub(super) fn run(edit: &mut Edit<'_, '_>, salvage: Salvage) -> Result<()> {
     // The other slot of the header holds what is older, or destroyed.
     state.write(&context.region, layout)?;
     wipe_bad_slots(context)?;
+    heads::mend(&context.region, layout, &header)?;
     context.region.flush()?;
     Ok(())
 }

@@ -11,6 +11,7 @@ mod files;
 mod holes;
 mod hostile;
 mod journals;
+mod media;
 mod mounted;
 mod notes;
 mod rebuild;
@@ -117,6 +118,8 @@ fn every_kind_of_issue_has_a_test() {
         "LogHole",        // holes.rs
         "CountTooLarge",  // counters.rs
         "OrdinalTwice",   // directory/tests.rs
+        "MediumHead",     // media.rs
+        "MediumStamp",    // media.rs
         "DataChecksum",   // a_page_that_changed_is_found_only_when_asked
     ];
     let tested: BTreeSet<&str> = cases

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use dure_block::crc32c::crc32c;
+use dure_block::linear::Part;
 use dure_block::{Device, DeviceInfo, Io, Lba, Op, OsError};
 use dure_store::error::Result;
 use dure_store::media::Region;
@@ -163,6 +164,10 @@ impl UndoDevice {
 }
 
 impl Device for UndoDevice {
+    fn heads(&self) -> &[Part] {
+        self.inner.heads()
+    }
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }

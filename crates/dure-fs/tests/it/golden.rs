@@ -2,32 +2,95 @@
 //! Today's code must still read, recover, change and check them. Versions 1 and 2 were never
 //! released: they are refused by name.
 //!
-//! The images are run-length encoded (`rle`). After a change of a released format, raise the
+//! The images are run-length encoded (`rle`); of a volume on several media they hold one medium
+//! behind the other. After a change of a released format, raise the
 //! version, keep the old images, and make new ones: `cargo test -p dure-fs --test it -- --ignored golden::make`.
 
 #[path = "../golden/rle.rs"]
 mod rle;
 
+use dure_block::linear::LinearDevice;
 use dure_block::ram::{Image, RamDevice};
-use dure_block::{Device, share};
+use dure_block::{Device, Lba, share};
 use dure_check::{CheckOptions, Data, IssueKind, check};
+use dure_fs::members::{Member, join};
 use dure_fs::{
     AllocateMode, Background, FileKind, FileSystem, FormatOptions, MountOptions, NewInode,
-    ReadMode, SetAttributes, Stamp, XattrMode,
+    NvmRegion, ReadMode, SetAttributes, Stamp, XattrMode,
 };
 use dure_sync::Arc;
 
 /// Largest image in the repository.
 const GOLDEN_BYTES_MAX: usize = 64 << 10;
+/// Blocks of the persistent memory of a volume that has a disk, too.
+const NVM_BLOCKS: u64 = 512;
+const DISK_BLOCKS: u64 = 1024;
 
-fn mount(device: &Arc<RamDevice>) -> FileSystem {
+/// What a golden volume lies on.
+#[derive(Clone, Copy, PartialEq)]
+enum On {
+    Disk,
+    /// Persistent memory, then the disk.
+    Media,
+}
+
+impl On {
+    fn blocks(self) -> u64 {
+        match self {
+            On::Disk => DISK_BLOCKS,
+            On::Media => NVM_BLOCKS + DISK_BLOCKS,
+        }
+    }
+
+    fn format(self, all: &Arc<RamDevice>, options: &FormatOptions) {
+        let mut media = self.media(all);
+        let disk = media.pop().expect("a disk");
+        let region = |device| NvmRegion {
+            device,
+            path: "nvm".to_owned(),
+        };
+        let options = FormatOptions {
+            nvm: media.into_iter().map(region).collect(),
+            path: "disk".to_owned(),
+            ..options.clone()
+        };
+        FileSystem::format(disk, &options).expect("room");
+    }
+
+    /// Each medium of the image.
+    fn media(self, all: &Arc<RamDevice>) -> Vec<Arc<dyn Device>> {
+        let run = |first, blocks| {
+            let parts = vec![(shared(all), Lba::new(first), blocks)];
+            share(LinearDevice::new(parts))
+        };
+        match self {
+            On::Disk => vec![shared(all)],
+            On::Media => vec![run(0, NVM_BLOCKS), run(NVM_BLOCKS, DISK_BLOCKS)],
+        }
+    }
+
+    /// The volume.
+    fn volume(self, all: &Arc<RamDevice>) -> Arc<dyn Device> {
+        if self == On::Disk {
+            return shared(all);
+        }
+        let media = self.media(all).into_iter().zip(["nvm", "disk"]);
+        let members = media.map(|(device, path)| Member {
+            device,
+            path: path.to_owned(),
+        });
+        join(&members.collect::<Vec<_>>()).expect("all media of the volume")
+    }
+}
+
+fn mount(device: Arc<dyn Device>) -> FileSystem {
     let options = MountOptions {
         background: Background::None,
         cache_bytes: 4 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
     };
-    FileSystem::open(shared(device), options).expect("an old volume mounts")
+    FileSystem::open(device, options).expect("an old volume mounts")
 }
 
 fn shared(device: &Arc<RamDevice>) -> Arc<dyn Device> {
@@ -136,15 +199,15 @@ fn expect_content(fs: &FileSystem) {
 }
 
 /// Opens, reads, changes and checks a golden image.
-fn expect_usable(encoded: &[u8], clean: bool) {
+fn expect_usable(on: On, encoded: &[u8], clean: bool) {
     assert!(encoded.len() <= GOLDEN_BYTES_MAX, "{} bytes", encoded.len());
     let image = Image::from_bytes(&rle::decode(encoded));
-    let device = Arc::new(RamDevice::from_image("golden", &image));
+    let all = Arc::new(RamDevice::from_image("golden", &image));
     let verify = CheckOptions {
         data: Data::Verify,
         ..CheckOptions::default()
     };
-    let report = check(shared(&device), &verify).expect("a superblock");
+    let report = check(on.volume(&all), &verify).expect("a superblock");
     let issues = report.issues();
     if clean {
         assert!(report.is_spotless(), "{issues:?}");
@@ -155,7 +218,7 @@ fn expect_usable(encoded: &[u8], clean: bool) {
         );
     }
     assert_eq!(report.counts().files, 61);
-    let fs = mount(&device);
+    let fs = mount(on.volume(&all));
     expect_content(&fs);
     let root = fs.root().expect("a root");
     fs.unlink(&root, b"short").expect("a name");
@@ -173,19 +236,56 @@ fn expect_usable(encoded: &[u8], clean: bool) {
     )
     .expect("a change");
     drop(file);
+    drop(root);
     fs.close().expect("a good device");
-    let report = check(shared(&device), &verify).expect("a superblock");
+    drop(fs);
+    let report = check(on.volume(&all), &verify).expect("a superblock");
     assert!(report.is_spotless(), "{:?}", report.issues());
 }
 
 #[test]
 fn version_3_unmounted() {
-    expect_usable(include_bytes!("../golden/v3-clean.rle"), true);
+    expect_usable(On::Disk, include_bytes!("../golden/v3-clean.rle"), true);
 }
 
 #[test]
 fn version_3_crashed() {
-    expect_usable(include_bytes!("../golden/v3-crashed.rle"), false);
+    expect_usable(On::Disk, include_bytes!("../golden/v3-crashed.rle"), false);
+}
+
+/// Whether the superblock has the flag `STAMPS`.
+fn is_stamped(encoded: &[u8]) -> bool {
+    rle::decode(encoded)[120] & 1 != 0
+}
+
+/// With the flags `MEDIA` and `STAMPS`.
+#[test]
+fn version_3_stamped_unmounted() {
+    let image = include_bytes!("../golden/v3-stamps-clean.rle");
+    assert!(is_stamped(image));
+    expect_usable(On::Media, image, true);
+}
+
+#[test]
+fn version_3_stamped_crashed() {
+    let image = include_bytes!("../golden/v3-stamps-crashed.rle");
+    assert!(is_stamped(image));
+    expect_usable(On::Media, image, false);
+}
+
+/// With the flag `MEDIA` alone.
+#[test]
+fn version_3_on_media_unmounted() {
+    let image = include_bytes!("../golden/v3-media-clean.rle");
+    assert!(!is_stamped(image));
+    expect_usable(On::Media, image, true);
+}
+
+#[test]
+fn version_3_on_media_crashed() {
+    let image = include_bytes!("../golden/v3-media-crashed.rle");
+    assert!(!is_stamped(image));
+    expect_usable(On::Media, image, false);
 }
 
 #[test]
@@ -213,27 +313,30 @@ fn versions_1_and_2_are_refused_by_name() {
 #[test]
 #[ignore = "makes the golden images: cargo test -p dure-fs --test it -- --ignored golden::make"]
 fn make() {
-    for (name, clean) in [("clean", true), ("crashed", false)] {
-        let device = Arc::new(RamDevice::new("golden", 1024));
-        let label = "golden".to_owned();
-        let options = FormatOptions {
-            journals: Some(2),
-            label,
-            ..FormatOptions::default()
-        };
-        FileSystem::format(shared(&device), &options).expect("room");
-        let fs = mount(&device);
-        fill(&fs);
-        if clean {
-            fs.close().expect("a good device");
-        } else {
-            fs.sync().expect("a good device");
+    for (on, name) in [(On::Disk, "v3"), (On::Media, "v3-stamps")] {
+        for (state, clean) in [("clean", true), ("crashed", false)] {
+            let all = Arc::new(RamDevice::new("golden", on.blocks()));
+            let label = "golden".to_owned();
+            let options = FormatOptions {
+                journals: Some(2),
+                label,
+                ..FormatOptions::default()
+            };
+            on.format(&all, &options);
+            let fs = mount(on.volume(&all));
+            fill(&fs);
+            if clean {
+                fs.close().expect("a good device");
+            } else {
+                fs.sync().expect("a good device");
+            }
+            let bytes = all.snapshot().to_bytes();
+            let encoded = rle::encode(&bytes);
+            assert_eq!(rle::decode(&encoded), bytes);
+            assert!(encoded.len() <= GOLDEN_BYTES_MAX, "{} bytes", encoded.len());
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+            let path = format!("{folder}/{name}-{state}.rle");
+            std::fs::write(path, encoded).expect("a writable tree");
         }
-        let bytes = device.snapshot().to_bytes();
-        let encoded = rle::encode(&bytes);
-        assert_eq!(rle::decode(&encoded), bytes);
-        assert!(encoded.len() <= GOLDEN_BYTES_MAX, "{} bytes", encoded.len());
-        let path = format!("{}/tests/golden/v3-{name}.rle", env!("CARGO_MANIFEST_DIR"));
-        std::fs::write(path, encoded).expect("a writable tree");
     }
 }

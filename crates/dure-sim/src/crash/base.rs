@@ -3,14 +3,14 @@
 //! **Structure.** An image, the digests of its blocks, and the history of what made it.
 //! **Invariants.** Made on one core with a fixed time, so it is the same each time.
 
+use dure_block::linear::LinearDevice;
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
-use dure_block::{BLOCK_BYTES, Device, Io, Lba, WriteFlags, share};
+use dure_block::{Device, Lba, share};
 use dure_fs::members::{Member, join};
-use dure_fs::units::is_zero;
 use dure_fs::{FileSystem, FormatOptions, NodeLog, NvmRegion};
 use dure_sync::clock::pretend_wall;
-use dure_sync::{Arc, CoreId, thread};
+use dure_sync::{Arc, CoreId, random, thread};
 
 use super::call::{Call, Step};
 use super::content::Digests;
@@ -29,8 +29,51 @@ pub struct Base {
     /// Of the image.
     digests: Digests,
     history: History,
+    media: Raw,
+}
+
+/// How the media of a volume lie on one device: as they are, heads included, one behind the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Raw {
     /// The first blocks, which are in persistent memory; the others, if any, are on a disk.
-    nvm_blocks: u64,
+    pub(super) nvm_blocks: u64,
+}
+
+impl Raw {
+    /// The disk on such a device.
+    pub(super) fn disk(self, all: &Arc<dyn Device>) -> Arc<dyn Device> {
+        let blocks = all.info().blocks - self.nvm_blocks;
+        run_of(all, self.nvm_blocks, blocks)
+    }
+
+    /// The volume on such a device.
+    ///
+    /// # Errors
+    /// Its media are not those of one volume.
+    pub(super) fn volume(self, all: &Arc<dyn Device>) -> dure_fs::Result<Arc<dyn Device>> {
+        if self.nvm_blocks == 0 || self.nvm_blocks == all.info().blocks {
+            return Ok(all.clone());
+        }
+        self.joined(run_of(all, 0, self.nvm_blocks), self.disk(all))
+    }
+
+    /// The volume on these media.
+    pub(super) fn joined(
+        self,
+        nvm: Arc<dyn Device>,
+        disk: Arc<dyn Device>,
+    ) -> dure_fs::Result<Arc<dyn Device>> {
+        let media = [(nvm, "nvm"), (disk, "disk")];
+        join(&media.map(|(device, path)| Member {
+            device,
+            path: path.to_owned(),
+        }))
+    }
+}
+
+fn run_of(all: &Arc<dyn Device>, first: u64, blocks: u64) -> Arc<dyn Device> {
+    let parts = vec![(all.clone(), Lba::new(first), blocks)];
+    share(LinearDevice::new(parts))
 }
 
 /// The media of a volume, and what goes where.
@@ -82,6 +125,7 @@ impl Base {
         // Runs on one core with a fixed time, so that the volume is the same each time.
         let make = move || {
             pretend_wall(Some(START));
+            random::pretend(Some(1));
             Base::make(media, &calls, journals)
         };
         let thread = thread::spawn_on("base", CoreId::new(0), make);
@@ -89,9 +133,10 @@ impl Base {
     }
 
     fn make(media: On, calls: &[Call], journals: u32) -> dure_fs::Result<Base> {
-        let (device, nvm_blocks) = format(media, journals)?;
+        let (ram, media) = format(media, journals)?;
+        let device = media.volume(&share(Arc::clone(&ram)))?;
         let stage = Stage::default();
-        let fs = FileSystem::open(device.clone(), on_stage(&mount_options(), &stage))?;
+        let fs = FileSystem::open(device, on_stage(&mount_options(), &stage))?;
         let mut history = History::default();
         let mut performer = Performer::new(fs.clone(), stage);
         for call in calls {
@@ -101,21 +146,21 @@ impl Base {
         drop(performer);
         fs.close()?;
         history.settle();
-        Ok(Base::of(image_of(&device), history, nvm_blocks))
+        Ok(Base::of(ram.snapshot(), history, media))
     }
 
-    fn of(image: Image, history: History, nvm_blocks: u64) -> Base {
+    fn of(image: Image, history: History, media: Raw) -> Base {
         Base {
             digests: Digests::of(&image),
             image: Arc::new(image),
             history,
-            nvm_blocks,
+            media,
         }
     }
 
-    /// The first blocks, which are in persistent memory.
-    pub(super) fn nvm_blocks(&self) -> u64 {
-        self.nvm_blocks
+    /// Where its media lie on the device.
+    pub(super) fn media(&self) -> Raw {
+        self.media
     }
 
     pub(super) fn digests(&self) -> &Digests {
@@ -132,54 +177,38 @@ impl Base {
 
     /// The volume that a crash left; `tree` is what recovery makes of it.
     #[must_use]
-    pub fn crashed(image: &OverlayRam, tree: &Tree, nvm_blocks: u64) -> Base {
-        Base::of(image.snapshot(), History::of_tree(tree), nvm_blocks)
+    pub(super) fn crashed(image: &OverlayRam, tree: &Tree, media: Raw) -> Base {
+        Base::of(image.snapshot(), History::of_tree(tree), media)
     }
 }
 
-/// A new volume in memory, and how much of it is persistent.
-fn format(media: On, journals: u32) -> dure_fs::Result<(Arc<dyn Device>, u64)> {
+/// A new volume in memory.
+fn format(media: On, journals: u32) -> dure_fs::Result<(Arc<RamDevice>, Raw)> {
     let mut format = FormatOptions {
         journals: Some(journals),
         segment_blocks: Some(32),
         uuid: Some([7; 16]),
         ..FormatOptions::default()
     };
-    let disk = share(RamDevice::new("base", VOLUME_BLOCKS));
-    let node_log = match media {
-        On::Disk | On::Nvm => {
-            FileSystem::format(disk.clone(), &format)?;
-            let nvm_blocks = if media == On::Nvm { VOLUME_BLOCKS } else { 0 };
-            return Ok((disk, nvm_blocks));
-        }
-        On::Hybrid(node_log) => node_log,
+    let (nvm_blocks, disk_blocks) = match media {
+        On::Disk => (0, VOLUME_BLOCKS),
+        On::Nvm => (VOLUME_BLOCKS, 0),
+        On::Hybrid(_) => (NVM_BLOCKS, VOLUME_BLOCKS),
     };
-    format.node_log = node_log;
-    let (device, path) = (share(RamDevice::new("nvm", NVM_BLOCKS)), "nvm".to_owned());
-    let nvm = NvmRegion { device, path };
-    format.nvm = vec![nvm.clone()];
-    FileSystem::format(disk.clone(), &format)?;
-    let (nvm, path) = (nvm.device, String::new());
-    let members = [nvm, disk].map(|device| Member {
-        device,
-        path: path.clone(),
-    });
-    Ok((join(&members)?, NVM_BLOCKS))
-}
-
-/// The content of all media.
-fn image_of(device: &Arc<dyn Device>) -> Image {
-    let ram = RamDevice::new("base", device.info().blocks);
-    let mut block = [0; BLOCK_BYTES];
-    for at in 0..device.info().blocks {
-        let (lba, out) = (Lba::new(at), &mut block[..]);
-        let read = device.execute(Io::Read { lba, out });
-        read.expect("memory can be read");
-        if !is_zero(&block) {
-            let (parts, flags) = (&[&block[..]][..], WriteFlags::NONE);
-            let written = ram.execute(Io::Write { lba, parts, flags });
-            written.expect("memory can be written");
-        }
+    let raw = Raw { nvm_blocks };
+    let ram = Arc::new(RamDevice::new("base", nvm_blocks + disk_blocks));
+    let all = share(Arc::clone(&ram));
+    if disk_blocks == 0 {
+        FileSystem::format(all, &format)?;
+        return Ok((ram, raw));
     }
-    ram.snapshot()
+    if let On::Hybrid(node_log) = media {
+        format.node_log = node_log;
+        format.nvm = vec![NvmRegion {
+            device: run_of(&all, 0, nvm_blocks),
+            path: "nvm".to_owned(),
+        }];
+    }
+    FileSystem::format(raw.disk(&all), &format)?;
+    Ok((ram, raw))
 }

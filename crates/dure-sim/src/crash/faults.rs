@@ -151,7 +151,7 @@ fn one(base: &Base, workload: &Workload, options: &Options, rule: Rule) -> Resul
     };
     let Run { below, fs, .. } = run;
     drop(fs);
-    let tree = recover_and_check(below, &options.mount)?;
+    let tree = recover_and_check(&below, base.media(), &options.mount)?;
     let all = (0..end.history.atoms.len()).collect();
     let required = match verdict {
         Verdict::Replaced => &all,

@@ -22,6 +22,7 @@ use dure_fs::MountOptions;
 use dure_fs::units::to_usize;
 use dure_sync::{Arc, Mutex};
 
+use super::base::Raw;
 use super::content::Digests;
 use super::recover::{check_recovered, recover};
 use super::tree::Tree;
@@ -86,24 +87,29 @@ impl Memo {
     pub(super) fn outcome(
         &self,
         digests: &Digests,
-        mount: &MountOptions,
+        (media, mount): (Raw, &MountOptions),
         device: impl FnOnce() -> Arc<dyn Device>,
     ) -> (News, Outcome) {
         let known = self.known.lock().find(digests);
         known.unwrap_or_else(|| {
-            let made = self.recover(digests, mount, &device());
+            let made = self.recover(digests, (media, mount), &device());
             (News::Recovered, self.known.lock().add(digests, made))
         })
     }
 
-    fn recover(&self, digests: &Digests, mount: &MountOptions, device: &Arc<dyn Device>) -> Made {
+    fn recover(
+        &self,
+        digests: &Digests,
+        (media, mount): (Raw, &MountOptions),
+        device: &Arc<dyn Device>,
+    ) -> Made {
         let watched = Arc::new(Watched::new(Arc::clone(device)));
-        let made = recover(share(Arc::clone(&watched)), mount);
+        let made = recover(&share(Arc::clone(&watched)), media, mount);
         let Noted { written, looks, .. } = watched.noted();
         let outcome = made.and_then(|tree| {
             let mut after = digests.clone();
             after.read(written, device);
-            self.check_after(&after, mount, device)?;
+            self.check_after(&after, (media, mount), device)?;
             Ok((tree.digest(), Arc::new(tree)))
         });
         Made { outcome, looks }
@@ -112,7 +118,7 @@ impl Memo {
     fn check_after(
         &self,
         digests: &Digests,
-        mount: &MountOptions,
+        (media, mount): (Raw, &MountOptions),
         device: &Arc<dyn Device>,
     ) -> Result<(), String> {
         let blocks = digests.blocks();
@@ -124,7 +130,7 @@ impl Memo {
             return outcome;
         }
         let watched = Arc::new(Watched::new(Arc::clone(device)));
-        let outcome = check_recovered(&share(Arc::clone(&watched)), mount);
+        let outcome = check_recovered(&share(Arc::clone(&watched)), media, mount);
         let mut known = self.known.lock();
         if find(&known).is_none() {
             known.outcomes_after.push(outcome.clone());

@@ -10,9 +10,10 @@ use dure_fs::{
     Error, FileSystem, MountOptions, RecordPolicy, Rules, StoreRules, VolumeInfo, VolumeRules,
     VolumeState,
 };
-use dure_sync::Arc;
 use dure_sync::clock::{Timestamp, pretend_wall};
+use dure_sync::{Arc, random};
 
+use super::base::Raw;
 use super::options::{START, on_stage};
 use super::perform::Stage;
 use super::tree::Tree;
@@ -24,9 +25,15 @@ const AFTER_CRASH: Timestamp = Timestamp {
 };
 
 /// Checks, mounts (so recovers), reads and unmounts. A panic is a violation like others.
-pub(super) fn recover(device: Arc<dyn Device>, mount: &MountOptions) -> Result<Tree, String> {
+pub(super) fn recover(
+    all: &Arc<dyn Device>,
+    media: Raw,
+    mount: &MountOptions,
+) -> Result<Tree, String> {
     let judged = || {
         pretend_wall(Some(AFTER_CRASH));
+        random::pretend(Some(3));
+        let device = volume(all, media)?;
         if mount.records == RecordPolicy::None {
             return repair_unlogged(&device, mount);
         }
@@ -40,7 +47,13 @@ pub(super) fn recover(device: Arc<dyn Device>, mount: &MountOptions) -> Result<T
     };
     let tree = caught(judged);
     pretend_wall(None);
+    random::pretend(None);
     tree
+}
+
+fn volume(all: &Arc<dyn Device>, media: Raw) -> Result<Arc<dyn Device>, String> {
+    let volume = media.volume(all);
+    volume.map_err(|error| format!("the media of the volume: {error}"))
 }
 
 /// A volume without a log promises no tree: a crashed one is refused by its name, and the repair
@@ -77,23 +90,25 @@ fn repair_unlogged(device: &Arc<dyn Device>, mount: &MountOptions) -> Result<Tre
 
 /// Checks a volume that [`recover`] has unmounted.
 pub(super) fn check_recovered(
-    device: &Arc<dyn Device>,
+    all: &Arc<dyn Device>,
+    media: Raw,
     mount: &MountOptions,
 ) -> Result<(), String> {
     let data = match mount.records {
         RecordPolicy::None => Data::Skip,
         RecordPolicy::Delta | RecordPolicy::Image => Data::Verify,
     };
-    caught(|| must_be_clean(device, data, "after recovery and unmount"))
+    caught(|| must_be_clean(&volume(all, media)?, data, "after recovery and unmount"))
 }
 
 /// Both.
 pub(super) fn recover_and_check(
-    device: Arc<dyn Device>,
+    all: &Arc<dyn Device>,
+    media: Raw,
     mount: &MountOptions,
 ) -> Result<Tree, String> {
-    let tree = recover(device.clone(), mount)?;
-    check_recovered(&device, mount)?;
+    let tree = recover(all, media, mount)?;
+    check_recovered(all, media, mount)?;
     Ok(tree)
 }
 

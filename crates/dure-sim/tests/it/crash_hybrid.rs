@@ -186,6 +186,15 @@ fn canary_a_record_before_its_data() {
     });
 }
 
+/// A record is copied past the cache, and its words may arrive in any order.
+#[test]
+fn canary_a_torn_record_that_is_not_checked() {
+    must_notice("user.large", |options| {
+        options.selection.tear = Tear::Words;
+        options.mount.rules.checksum = Rule::LEFT_OUT;
+    });
+}
+
 #[test]
 fn canary_data_that_is_not_checked() {
     must_notice("write /A/foo", |options| {

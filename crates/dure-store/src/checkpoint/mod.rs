@@ -15,10 +15,12 @@ use crate::error::{Error, Result};
 use crate::format::nat::{NatEntry, place_of};
 use crate::format::node::NodeImage;
 use crate::format::pair_kind;
+use crate::format::stamp::Turn;
 use crate::format::summary::{OWNER_NODE, SummaryEntry};
 use crate::format::volume::VolumeHeader;
 use crate::layout::Layout;
 use crate::media::Region;
+use crate::members::stamps;
 use crate::node::NodeRef;
 use crate::node::nat::Nat;
 use crate::packs::PairIndex;
@@ -292,6 +294,28 @@ impl CheckpointState {
             newest.generation == self.generation && found.mount == self.header.mount
         });
         if own { Ok(()) } else { Err(Error::TakenOver) }
+    }
+
+    /// Mounts the volume for writing, or unmounts it, as `change` says in the header, whose write
+    /// makes it so. Durable on return.
+    ///
+    /// # Errors
+    /// A failed read, write or flush; media that are hidden.
+    pub(crate) fn turn(
+        &mut self,
+        region: &Region,
+        layout: &Layout,
+        rules: &StoreRules,
+        change: impl FnOnce(&mut VolumeHeader),
+    ) -> Result<()> {
+        let old = Turn::of(&self.header);
+        change(&mut self.header);
+        self.header.mount.set(dure_sync::random::u64().max(1));
+        let turns = (old, Turn::of(&self.header));
+        stamps::turn(region, layout, turns, rules, || {
+            self.write(region, layout)?;
+            Ok(region.flush()?)
+        })
     }
 
     /// Writes the header's next generation. Not flushed.

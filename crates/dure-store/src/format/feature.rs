@@ -8,5 +8,7 @@
 pub const INCOMPAT_MEDIA: u64 = 1;
 /// Incompatible features this version knows.
 pub const INCOMPAT_KNOWN: u64 = INCOMPAT_MEDIA;
-/// Read-only compatible features this version knows. None yet.
-pub const RO_COMPAT_KNOWN: u64 = 0;
+/// Read-only compatible: the media are stamped by each mount for writing (`format::stamp`).
+pub const RO_COMPAT_STAMPS: u64 = 1;
+/// Read-only compatible features this version knows.
+pub const RO_COMPAT_KNOWN: u64 = RO_COMPAT_STAMPS;

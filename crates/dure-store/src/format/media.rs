@@ -9,7 +9,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::feature::INCOMPAT_MEDIA;
+use super::feature::{INCOMPAT_MEDIA, RO_COMPAT_STAMPS};
 use super::superblock::SuperBlock;
 
 /// Entries of the device table.
@@ -116,6 +116,12 @@ impl SuperBlock {
         media.collect()
     }
 
+    /// Whether each medium but the first has a stamp.
+    #[must_use]
+    pub fn is_stamped(&self) -> bool {
+        self.ro_compat.get() & RO_COMPAT_STAMPS != 0
+    }
+
     /// The medium of a block.
     pub(super) fn member_at(&self, block: u64) -> u32 {
         let count = usize::try_from(self.device_count.get()).unwrap_or(usize::MAX);
@@ -155,6 +161,7 @@ impl SuperBlock {
                 several != (count > 1),
                 "count, which its feature flag denies",
             ),
+            (self.is_stamped() && !several, "stamps of the only medium"),
             (
                 count == 1 && media[0].start != 0,
                 "start of the only medium",

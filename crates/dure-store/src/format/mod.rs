@@ -20,6 +20,7 @@ pub mod note;
 pub mod orphan;
 pub mod sit;
 pub mod slot;
+pub mod stamp;
 pub mod summary;
 pub mod superblock;
 pub mod trie;
@@ -37,4 +38,6 @@ pub mod pair_kind {
     pub const SIT: u32 = 19;
     /// Segment summary pair.
     pub const SUMMARY: u32 = 20;
+    /// Stamp of a medium.
+    pub const STAMP: u32 = 21;
 }

@@ -13,10 +13,11 @@ use crate::error::{Error, Result};
 use crate::format::inode::{AttributesRecord, Time};
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::sit::SegmentUse;
+use crate::format::stamp::Turn;
 use crate::format::volume::{STATE_CLEAN, VolumeHeader};
 use crate::layout::{FormatOptions, Layout, Owner};
 use crate::media::Region;
-use crate::members;
+use crate::members::{self, stamps};
 use crate::node::nat::Nat;
 use crate::packs::Packs;
 use crate::rules::StoreRules;
@@ -80,10 +81,16 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
         });
     }
     let mut state = CheckpointState::new(first_header(), 0);
+    if layout.superblock.is_stamped() {
+        state.header.mount.set(dure_sync::random::u64().max(1));
+    }
     writer.write(core, &mut state, &targets)?;
     assert_eq!(state.header.inodes.get(), 1, "one inode, the root");
     state.write(&region, &layout)?;
     region.flush()?;
+    if layout.superblock.is_stamped() {
+        stamps::write_all(&region, &layout, [Turn::of(&state.header), Turn::NONE])?;
+    }
     // The first copy of the superblock is the head of the first medium.
     for (member, device) in (0..).zip(&devices).skip(1) {
         let region = Region::open(device.clone());

@@ -21,6 +21,7 @@ use crate::frames::{Frame, FramePool};
 use crate::headers::{read_header, read_layout};
 use crate::layout::Layout;
 use crate::media::Region;
+use crate::members::stamps;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::node::{Node, NodeRef};
@@ -58,6 +59,9 @@ impl Mount {
             return Err(Error::Unsupported {
                 what: "features that allow only a read-only mount".into(),
             });
+        }
+        if !options.read_only {
+            stamps::are_stamped(&region, &layout)?;
         }
         let header = read_header(&region, &layout)?;
         if header.0.state.get() == STATE_UNLOGGED {
@@ -250,25 +254,24 @@ impl Mount {
 
     /// The one write that empties all logs and opens the volume for writing.
     fn begin_epoch(&self, state: &mut CheckpointState, logs: &Scan) -> Result<()> {
-        let header = &mut state.header;
-        let first_number = header.first_number.get().max(logs.max_number() + 1);
-        header.first_number = U64::new(first_number);
-        header.epoch = U64::new(header.epoch.get() + 1);
+        let first_number = state.header.first_number.get().max(logs.max_number() + 1);
         // Crash scenario with the state of a volume that has a log: the mount after the crash finds
         // empty logs and takes the last checkpoint for all there was, with half of an operation in
         // it, and with pages whose blocks others have used since.
         let without_log = self.options.records == RecordPolicy::None;
         let is_marked = without_log && self.options.store_rules.mark_unlogged.holds();
-        header.state = U32::new(if is_marked {
-            STATE_UNLOGGED
-        } else {
-            STATE_DIRTY
-        });
-        header.mounts = U32::new(header.mounts.get().wrapping_add(1));
-        header.mount = U64::new(dure_sync::random::u64());
-        state.write(&self.region, &self.layout)?;
-        self.region.flush()?;
-        Ok(())
+        let change = |header: &mut VolumeHeader| {
+            header.first_number = U64::new(first_number);
+            header.epoch = U64::new(header.epoch.get() + 1);
+            header.state = U32::new(if is_marked {
+                STATE_UNLOGGED
+            } else {
+                STATE_DIRTY
+            });
+            header.mounts = U32::new(header.mounts.get().wrapping_add(1));
+        };
+        let rules = &self.options.store_rules;
+        state.turn(&self.region, &self.layout, rules, change)
     }
 
     fn store(
@@ -422,10 +425,9 @@ impl Store {
         // Release: pairs with the Acquire in `is_closed`; a task that sees the volume closed sees
         // it checkpointed.
         self.closed.store(true, Ordering::Release);
-        state.header.state = U32::new(STATE_CLEAN);
-        let written = state.write(&self.region, &self.layout);
-        written
-            .and_then(|()| Ok(self.region.flush()?))
-            .inspect_err(|error| self.stop(error))
+        let rules = &self.options.store_rules;
+        let clean = |header: &mut VolumeHeader| header.state = U32::new(STATE_CLEAN);
+        let turned = state.turn(&self.region, &self.layout, rules, clean);
+        turned.inspect_err(|error| self.stop(error))
     }
 }

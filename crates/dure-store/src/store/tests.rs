@@ -4,13 +4,26 @@ use dure_block::Device;
 use dure_sync::Arc;
 
 use super::{Mount, Store};
+use crate::error::Result;
 use crate::frames::FramePool;
 use crate::options::{StoreOptions, StoreShares};
 use crate::units::to_usize;
 
 /// Mounts the volume on `device`. Dropping the store is a crash.
 pub(crate) fn mounted(device: Arc<dyn Device>) -> Store {
-    let mount = Mount::begin(device, StoreOptions::default()).expect("a good volume");
+    mounted_with(device, StoreOptions::default())
+}
+
+/// The same with these options.
+pub(crate) fn mounted_with(device: Arc<dyn Device>, options: StoreOptions) -> Store {
+    let mount = Mount::begin(device, options).expect("a good volume");
+    let store = run(mount).expect("it mounts");
+    store.grow_to_least().expect("there is room");
+    store
+}
+
+/// Completes a mount.
+pub(crate) fn run(mount: Mount) -> Result<Store> {
     let cores = to_usize(mount.layout().journals.into());
     let shares = StoreShares {
         nodes: 1024,
@@ -19,7 +32,5 @@ pub(crate) fn mounted(device: Arc<dyn Device>) -> Store {
         owners: 1024,
     };
     let frames = Arc::new(FramePool::new(cores, 8, 64));
-    let store = mount.run(shares, frames).expect("it mounts");
-    store.grow_to_least().expect("there is room");
-    store
+    mount.run(shares, frames)
 }

@@ -140,7 +140,9 @@ impl<'r> Judge<'r> {
             let undo = digests.apply(&point.changes(&choice), &mut self.known);
             let device = || share(point.image(&choice));
             let mount = &self.options.mount;
-            let (news, outcome) = self.memo.outcome(&digests, mount, device);
+            let (news, outcome) = self
+                .memo
+                .outcome(&digests, (recording.media, mount), device);
             self.counts.images += u64::from(news != News::Equal);
             self.counts.recovered += u64::from(news == News::Recovered);
             if self.keep
@@ -148,8 +150,7 @@ impl<'r> Judge<'r> {
                 && let Ok((_, tree)) = &outcome
             {
                 let image = point.image(&choice);
-                self.kept
-                    .push(Base::crashed(&image, tree, recording.nvm_blocks));
+                self.kept.push(Base::crashed(&image, tree, recording.media));
             }
             digests.undo(undo);
             let verdict = match outcome {

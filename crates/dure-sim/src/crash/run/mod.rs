@@ -13,7 +13,6 @@ mod judge;
 use std::collections::BTreeSet;
 
 use dure_block::crash::CrashImages;
-use dure_block::linear::LinearDevice;
 use dure_block::nvm::NvmDevice;
 use dure_block::overlay::OverlayRam;
 use dure_block::record::{NvmRecord, RecordDevice, RecordLog};
@@ -21,11 +20,11 @@ use dure_block::{BLOCK_BYTES, Device, Io, Lba, share};
 use dure_fs::FileSystem;
 use dure_fs::units::{to_u64, to_usize};
 use dure_pmem::Region;
-use dure_sync::Arc;
 use dure_sync::clock::pretend_wall;
+use dure_sync::{Arc, random};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::base::Base;
+use super::base::{Base, Raw};
 use super::call::{Call, Step, Workload};
 use super::content::Digests;
 use super::gate::{Gate, GateDevice};
@@ -60,8 +59,8 @@ pub struct Recording {
     /// The record step from which on the power may fail.
     first: u64,
     files_with_ranges: u64,
-    /// See [`Base::nvm_blocks`].
-    nvm_blocks: u64,
+    /// See [`Base::media`].
+    media: Raw,
 }
 
 impl Recording {
@@ -72,12 +71,15 @@ impl Recording {
     pub fn new(base: &Base, workload: &Workload, options: &Options) -> Result<Recording, String> {
         let recording = caught(|| Recording::run(base, workload, options));
         pretend_wall(None);
+        random::pretend(None);
         recording
     }
 
     fn run(base: &Base, workload: &Workload, options: &Options) -> Result<Recording, String> {
         let times = options.times.unwrap_or_else(|| Times::of(workload));
         pretend_wall(Some(times.at(0)));
+        // Another mount, other numbers.
+        random::pretend(Some(base.digests().whole()));
         let overlay = OverlayRam::new("crash", base.image());
         let gate = Arc::new(Gate::default());
         let gated = GateDevice::new(share(overlay), Arc::clone(&gate));
@@ -138,7 +140,7 @@ impl Recording {
             spans,
             first,
             files_with_ranges,
-            nvm_blocks: base.nvm_blocks(),
+            media: base.media(),
         })
     }
 
@@ -216,7 +218,7 @@ impl Recording {
         let choice = choices
             .find(|made| made.to_string() == choice)
             .ok_or("no such choice at this step")?;
-        recover_and_check(share(point.image(&choice)), &options.mount)
+        recover_and_check(&share(point.image(&choice)), self.media, &options.mount)
     }
 
     /// Different states that crashes leave, at most `max`, evenly taken, with what recovery makes
@@ -267,7 +269,7 @@ fn recorded(
     options: &Options,
     log: &Arc<RecordLog>,
 ) -> Result<Arc<dyn Device>, String> {
-    let (nvm_blocks, blocks) = (base.nvm_blocks(), disk.info().blocks);
+    let Raw { nvm_blocks } = base.media();
     let (cache, lost) = (options.cache, options.lost_flushes);
     let recorded = |log| RecordDevice::into_log(disk.clone(), cache, lost, log);
     if nvm_blocks == 0 {
@@ -281,19 +283,12 @@ fn recorded(
     let region = Region::observed(&content, Box::new(record));
     let region = region.map_err(|error| format!("emulated NVM: {error}"))?;
     let nvm = share(NvmDevice::in_memory("nvm", region));
-    if nvm_blocks == blocks {
+    if nvm_blocks == disk.info().blocks {
         return Ok(nvm);
     }
-    // Blocks of the disk have the number that they have on the volume.
-    let parts = vec![
-        (nvm, Lba::new(0), nvm_blocks),
-        (
-            share(recorded(Arc::clone(log))),
-            Lba::new(nvm_blocks),
-            blocks - nvm_blocks,
-        ),
-    ];
-    Ok(share(LinearDevice::new(parts)))
+    let disk = base.media().disk(&share(recorded(Arc::clone(log))));
+    let joined = base.media().joined(nvm, disk);
+    joined.map_err(|error| format!("the media of the base: {error}"))
 }
 
 /// What must be there once `step` has returned.
@@ -345,14 +340,15 @@ mod tests {
                     assert_eq!(digests.blocks(), medium.blocks());
                     assert_eq!(digests.whole(), medium.whole());
                     let device = || share(point.image(&choice));
-                    let (news, outcome) = memo.outcome(&digests, &options.mount, device);
+                    let (news, outcome) =
+                        memo.outcome(&digests, (recording.media, &options.mount), device);
                     digests.undo(undo);
                     match news {
                         News::Equal => continue,
                         News::Recovered => recovered += 1,
                         News::LooksEqual => equal += 1,
                     }
-                    let again = recover_and_check(device(), &options.mount);
+                    let again = recover_and_check(&device(), recording.media, &options.mount);
                     let again = again.map(|tree| tree.digest());
                     assert_eq!(outcome.map(|(digest, _)| digest), again, "{choice}");
                 }
