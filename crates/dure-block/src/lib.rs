@@ -51,6 +51,7 @@ mod media;
 mod queue;
 mod rank;
 mod request;
+pub mod ublk;
 
 pub use bio::{Bio, Lba, Op, WriteFlags};
 pub use buf::BlockBuf;
@@ -61,8 +62,8 @@ pub use device::{
 pub use error::{Error, OsError, Result};
 pub use media::Media;
 pub use queue::{
-    Counters, FlushPolicy, HwQueue, Hybrid, Merge, Phase, Phases, Queue, QueueConfig, Ticket,
-    Trace, TraceRecord, Typical, Wait,
+    Counters, FlushPolicy, HwQueue, Hybrid, LateRequest, LateWatch, Merge, Phase, Phases, Queue,
+    QueueConfig, Ticket, Trace, TraceRecord, Typical, Wait,
 };
 pub use request::{Completion, Request, Slot, Stamps};
 

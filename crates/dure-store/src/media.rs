@@ -10,7 +10,9 @@
 //! each block written since the last flush has its old or its new content, or both in sectors; one
 //! in persistent memory is durable when the write returns.
 
-use dure_block::{BLOCK_BYTES, Counters, Device, Lba, Media, QueueConfig, Result, Wait};
+use dure_block::{
+    BLOCK_BYTES, Counters, Device, LateRequest, LateWatch, Lba, Media, QueueConfig, Result, Wait,
+};
 use dure_journal::LogMedium;
 use dure_sync::{Arc, Mutex};
 
@@ -121,6 +123,15 @@ impl Region {
     #[must_use]
     pub fn is_nvm(&self) -> bool {
         self.media.is_nvm()
+    }
+
+    /// Requests that have become late since the last look of `watch`.
+    #[must_use]
+    pub fn late(&self, watch: &mut LateWatch) -> Vec<LateRequest> {
+        self.media
+            .queues()
+            .flat_map(|queue| queue.late(watch))
+            .collect()
     }
 
     /// The requests so far, the journal's included.

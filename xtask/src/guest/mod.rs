@@ -10,6 +10,7 @@
 mod kernel;
 mod machine;
 mod nvm;
+mod ublk;
 
 use std::path::PathBuf;
 
@@ -72,6 +73,8 @@ pub(crate) struct Guest {
 enum Suite {
     /// Volumes on NVDIMMs, alone and beside a disk; power cuts.
     Nvm,
+    /// Devices as /dev/ublkb0: fio, ext4, discards; the server killed and recovered.
+    Ublk,
 }
 
 /// What every suite is given.
@@ -123,6 +126,7 @@ impl Suite {
     fn run(self, cx: &Cx, report: &mut Report) -> Result<()> {
         match self {
             Suite::Nvm => nvm::run(cx, report),
+            Suite::Ublk => ublk::run(cx, report),
         }
     }
 }

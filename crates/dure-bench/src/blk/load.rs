@@ -11,8 +11,10 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use dure_block::delay::Model;
-use dure_block::{BLOCK_BYTES, Device, Hybrid, Merge, Queue, QueueConfig, Trace, Typical, Wait};
-use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_block::{
+    BLOCK_BYTES, Device, Hybrid, LateWatch, Merge, Queue, QueueConfig, Trace, Typical, Wait,
+};
+use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{Arc, clock, core_count, thread};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -26,6 +28,8 @@ use crate::options::core_of;
 const RECORDS_PER_CORE: usize = 1 << 16;
 /// Between two looks at the clock of the bar.
 const TICK: Duration = Duration::from_millis(50);
+/// A request that has not returned for so long is told.
+const LATE: Duration = Duration::from_secs(5);
 
 /// Which blocks, and what is done with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -319,7 +323,25 @@ pub(super) fn run_quietly(load: &Load, queue: &Arc<Queue>) -> Result<Done> {
 fn run_shown(load: &Load, queue: &Arc<Queue>, show: impl Show) -> Result<Done> {
     let size = load.used(queue)?;
     let job = |number| Job::new(load, Access::Device(Arc::clone(queue)), number, size);
-    run_jobs(load, job, show)
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| tell_late(queue, &ended));
+        let done = run_jobs(load, job, show);
+        // Relaxed: it only ends the look-out.
+        ended.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+/// Tells of requests that do not return, until the load has ended.
+fn tell_late(queue: &Queue, ended: &AtomicBool) {
+    let mut watch = LateWatch::new(LATE);
+    while !ended.load(Ordering::Relaxed) {
+        for request in queue.late(&mut watch) {
+            crate::note!("dure: {request}");
+        }
+        thread::sleep(TICK);
+    }
 }
 
 /// Tells people how far a load is that takes so many ns, until it is said to have ended.
@@ -377,11 +399,11 @@ pub(super) fn show(load: &Load, ns: u64, ended: &dyn Fn() -> bool) {
     bar.finish_and_clear();
 }
 
-fn drive(name: &str) -> Result<Model, String> {
+pub(super) fn drive(name: &str) -> Result<Model, String> {
     Model::of_drive(name).ok_or_else(|| format!("there are: {}", Model::DRIVES.join(", ")))
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let bad = || format!("'{text}' is no size; write it like 4K, 64M or 1G, in whole blocks of 4K");
     let upper = text.to_ascii_uppercase();
     let (digits, shift) = match upper.strip_suffix(['K', 'M', 'G', 'T']) {

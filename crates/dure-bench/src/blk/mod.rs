@@ -9,6 +9,7 @@
 
 pub mod analyze;
 mod device;
+pub mod export;
 mod job;
 mod load;
 mod phases;
@@ -51,6 +52,9 @@ pub enum Command {
     /// Find where a device ends to scale with jobs, and why: tags, queues, locks, cores or the
     /// device itself.
     Analyze(analyze::Analyze),
+    /// Offer a device as a block device of the kernel, until SIGINT or SIGTERM; of one that is
+    /// killed instead, the kernel keeps the requests for --recover.
+    Export(export::Export),
 }
 
 /// Runs `dure blk`, and removes what it made when it is interrupted.
@@ -58,10 +62,11 @@ pub enum Command {
 /// # Errors
 /// Those of the command.
 pub fn command(command: &Command) -> Result<()> {
-    interrupt::run(|| match command {
-        Command::Trace(args) => trace::run(args),
-        Command::Analyze(args) => analyze::run(args),
-    })
+    match command {
+        Command::Trace(args) => interrupt::run(|| trace::run(args)),
+        Command::Analyze(args) => interrupt::run(|| analyze::run(args)),
+        Command::Export(args) => export::run(args),
+    }
 }
 
 /// Measures and prints the report.

@@ -4,15 +4,18 @@
 //! **Structure.** [`Aio`] is a [`Channel`]: entries are kept until they are passed, many with one
 //! call; completions are asked for by another. **Invariants.** A context has room for what the ring
 //! has in flight, else the kernel takes fewer. Requests of files that are not open for direct I/O
-//! are carried out by the kernel before the call returns: slow, and right. **Crash.** See
+//! are carried out by the kernel before the call returns: slow, and right. A request that the
+//! kernel refuses to take is complete with that error, and is found before the kernel is asked for
+//! completions: who waits for it has seen that its entry was passed. **Crash.** See
 //! [`crate::engine`].
 
-use dure_sync::Arc;
+use dure_sync::{Arc, Mutex};
 use rustix::fd::AsRawFd;
 
 use crate::engine::Target;
 use crate::engine::flight::{Flight, Memory};
 use crate::engine::ring::{Arrived, Channel, Take};
+use crate::rank::REFUSED_RANK;
 use crate::{Op, OsError};
 
 /// Requests that a context has room for.
@@ -59,6 +62,8 @@ const _: () = assert!(cfg!(target_endian = "little"));
 pub(crate) struct Aio {
     context: libc::c_ulong,
     target: Arc<Target>,
+    /// Completions of what the kernel refused to take.
+    refused: Mutex<REFUSED_RANK, Vec<Arrived>>,
 }
 
 impl Aio {
@@ -67,9 +72,24 @@ impl Aio {
         // SAFETY: the call writes the context's number to the word it is given.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, ENTRIES, &raw mut context) };
         match made {
-            0 => Ok(Self { context, target }),
+            0 => Ok(Self {
+                context,
+                target,
+                refused: Mutex::new(Vec::new()),
+            }),
             _ => Err(last_error()),
         }
+    }
+}
+
+impl Aio {
+    fn take_refused(&self, arrived: &mut [Arrived]) -> usize {
+        let mut refused = self.refused.lock();
+        let count = refused.len().min(arrived.len());
+        for (place, refusal) in arrived.iter_mut().zip(refused.drain(..count)) {
+            *place = refusal;
+        }
+        count
     }
 }
 
@@ -127,13 +147,15 @@ impl Channel for Aio {
             match usize::try_from(passed) {
                 Ok(passed) if passed > 0 => taken += passed,
                 Ok(_) => break,
+                Err(_) if is_transient(last_error()) => break,
                 Err(_) => {
-                    let error = last_error();
-                    assert!(
-                        is_transient(error),
-                        "io_submit failed on a context that was set up: {error}"
-                    );
-                    break;
+                    // It says so of the first; the others are tried again without it.
+                    let refused = &entries[taken];
+                    self.refused.lock().push(Arrived {
+                        index: index_of(refused.data),
+                        code: -last_error().errno(),
+                    });
+                    taken += 1;
                 }
             }
         }
@@ -143,6 +165,10 @@ impl Channel for Aio {
 
     fn take(&self, take: Take, arrived: &mut [Arrived]) -> usize {
         const MOST: usize = 16;
+        let refused = self.take_refused(arrived);
+        if refused > 0 {
+            return refused;
+        }
         let mut events = [IoEvent::default(); MOST];
         let most = libc::c_long::try_from(arrived.len().min(MOST)).expect("few completions");
         // The call waits for the least number, not for the most.
@@ -168,7 +194,7 @@ impl Channel for Aio {
         };
         for (place, event) in arrived.iter_mut().zip(&events[..count]) {
             *place = Arrived {
-                index: usize::try_from(event.data).expect("the data of a request is its index"),
+                index: index_of(event.data),
                 code: i32::try_from(event.result).expect("a transfer is shorter than 2 GiB"),
             };
         }
@@ -190,6 +216,10 @@ impl Drop for Aio {
         // error would leave the context to the end of the process.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
+}
+
+fn index_of(data: u64) -> usize {
+    usize::try_from(data).expect("the data of a request is its index")
 }
 
 fn number(of: usize) -> u64 {

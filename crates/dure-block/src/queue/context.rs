@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, CoreId, Mutex, clock};
 
+use crate::queue::late::Running;
 use crate::queue::wait::Times;
 use crate::queue::{Tag, TagSet, Trace, TraceRecord};
 use crate::rank::TRACE_RANK;
@@ -78,6 +79,7 @@ pub(super) struct Place {
     pub(super) core: CoreId,
     pub(super) hw_queue: u16,
     pub(super) tags: Arc<TagSet>,
+    pub(super) running: Arc<Running>,
     pub(super) first_word: usize,
 }
 
@@ -101,6 +103,7 @@ pub(crate) struct Context {
     core: u16,
     hw_queue: u16,
     tags: Arc<TagSet>,
+    running: Arc<Running>,
     /// Where this core looks for tags first.
     first_word: usize,
     /// What reads and what other requests take, for hybrid polling.
@@ -133,6 +136,7 @@ impl Context {
             core: place.core.number(),
             hw_queue: place.hw_queue,
             tags: place.tags,
+            running: place.running,
             first_word: place.first_word,
             times: Default::default(),
             device_name: device_name.to_owned(),
@@ -161,6 +165,12 @@ impl Context {
     pub(super) fn wait_for_tag(&self, poll: impl FnMut() -> usize) -> Tag {
         bump(&self.tag_waits, 1);
         self.tags.wait(self.first_word, poll)
+    }
+
+    /// The holder of `tag` is about to ask for that.
+    #[inline]
+    pub(super) fn begin(&self, tag: Tag, op: Op, lba: Lba, blocks: u64) {
+        self.running.begin(tag, op, lba, blocks);
     }
 
     pub(crate) fn release(&self, tag: Tag) {

@@ -12,6 +12,7 @@
 mod check;
 mod context;
 mod flush;
+mod late;
 mod map;
 mod plug;
 mod submit;
@@ -30,6 +31,8 @@ pub use context::Counters;
 use context::Place;
 use flush::FlushGate;
 pub use flush::FlushPolicy;
+use late::Running;
+pub use late::{LateRequest, LateWatch};
 pub use plug::Merge;
 pub(crate) use plug::{Members, Plugged};
 pub use submit::Ticket;
@@ -89,6 +92,7 @@ pub struct HwQueue {
 /// The tags of a hardware queue, and the cores that take them.
 struct Hardware {
     tags: Arc<TagSet>,
+    running: Arc<Running>,
     cores: Vec<CoreId>,
 }
 
@@ -112,9 +116,13 @@ impl Queue {
     pub fn new(device: Arc<dyn Device>, config: QueueConfig) -> Arc<Self> {
         let hardware: Vec<_> = map::cores_of_queues(config.hw_queues)
             .into_iter()
-            .map(|cores| Hardware {
-                tags: Arc::new(TagSet::new(config.nr_requests, cores.len())),
-                cores,
+            .map(|cores| {
+                let tags = TagSet::new(config.nr_requests, cores.len());
+                Hardware {
+                    running: Arc::new(Running::new(tags.words())),
+                    tags: Arc::new(tags),
+                    cores,
+                }
             })
             .collect();
         let name = device.info().name.clone();
@@ -302,6 +310,7 @@ impl Queue {
         }
         let (op, blocks) = (io.op(), io.blocks());
         let tag = self.take_tag(context);
+        context.begin(tag, op, io.lba(), blocks);
         let result = self.execute(context, io);
         context.completed(op, blocks, &result);
         context.release(tag);
@@ -321,6 +330,7 @@ impl Queue {
         let (op, lba, blocks) = (io.op(), io.lba(), io.blocks());
         let queued_ns = clock::monotonic_ns();
         let tag = self.take_tag(context);
+        context.begin(tag, op, lba, blocks);
         let tagged_ns = clock::monotonic_ns();
         let result = self.execute(context, io);
         // Insertion and dispatch are one step on the synchronous path, and follow the tag.
@@ -354,6 +364,7 @@ fn place(hardware: &[Hardware], core: CoreId) -> Place {
             core,
             hw_queue,
             tags: Arc::clone(&queue.tags),
+            running: Arc::clone(&queue.running),
             first_word: queue.tags.first_word(position, queue.cores.len()),
         })
     });

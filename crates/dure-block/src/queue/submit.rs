@@ -129,6 +129,8 @@ impl Queue {
             context::bump(&context.flush_requests, 1);
         }
         let tag = self.take_tag(context);
+        let bio = &plugged.bio;
+        context.begin(tag, bio.op(), bio.lba(), bio.blocks());
         let stamps = context.is_traced().then(|| {
             // There is no scheduler between G and I.
             let now = clock::monotonic_ns();

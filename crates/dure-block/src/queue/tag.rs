@@ -44,7 +44,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// Tags of a word, and the distance of the first tags of two words.
 const WORD_TAGS: u32 = 63;
-const WORD_STEP: u32 = 64;
+pub(crate) const WORD_STEP: u32 = 64;
 /// The bit of a word that says that tasks wait for tags.
 const WAITED: u64 = 1 << 63;
 
@@ -106,6 +106,23 @@ impl TagSet {
         let free = |word: &CachePadded<AtomicU64>| word.load(Ordering::Relaxed) & !WAITED;
         let free: u32 = self.words.iter().map(|word| free(word).count_ones()).sum();
         self.nr_requests - free
+    }
+
+    /// How many words they are in.
+    pub(crate) fn words(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Those in use, at this moment.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = Tag> {
+        let words = u32::try_from(self.words.len()).expect("at most 2^20 words");
+        (0..words).zip(&self.words).flat_map(move |(number, word)| {
+            // Relaxed: statistics.
+            let free = word.load(Ordering::Relaxed);
+            let tags = self.nr_requests / words + u32::from(number < self.nr_requests % words);
+            let taken = (0..tags).filter(move |bit| free & (1 << bit) == 0);
+            taken.map(move |bit| Tag(number * WORD_STEP + bit))
+        })
     }
 
     /// The word at which the `position`-th of `cores` cores begins.

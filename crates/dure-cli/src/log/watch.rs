@@ -1,8 +1,9 @@
 //! What is noticed while a mount is served: that the volume has stopped, that a thread has died,
-//! that a request met an error.
+//! that a request met an error, that one to the device does not return.
 
 use std::time::Duration;
 
+use dure_block::LateWatch;
 use dure_fs::FileSystem;
 use dure_sync::{Arc, Condvar, Mutex, thread};
 
@@ -12,6 +13,8 @@ use super::Level;
 const ENDS: u8 = 16;
 /// How soon after it happens a stop is written.
 const LOOKS: Duration = Duration::from_millis(500);
+/// A request to the device that has not returned for so long is told.
+const LATE: Duration = Duration::from_secs(10);
 
 /// Panics of any thread and errors that requests are answered with EIO for go to the log. A worker
 /// that panics ends the process, so that nobody waits for its answer.
@@ -48,11 +51,15 @@ impl Watch {
         });
         let (volume, own) = (file_system.clone(), Arc::clone(&shared));
         let thread = thread::spawn("dure-log", move || {
+            let mut late = LateWatch::new(LATE);
             loop {
                 // The last look is after the end was asked for.
                 let ends = *own.ends.lock();
                 if let Some(why) = volume.stopped() {
                     return super::write(Level::Error, &format!("stopped: {why}"));
+                }
+                for request in volume.late_requests(&mut late) {
+                    super::write(Level::Warning, &format!("late: {request}"));
                 }
                 let asked = own.ends.lock();
                 if ends {

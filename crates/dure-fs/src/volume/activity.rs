@@ -1,5 +1,6 @@
 //! What a mounted volume has done: the numbers behind `dure top`.
 
+use dure_block::{LateRequest, LateWatch};
 use dure_journal::{LogStatistics, Trace};
 use dure_sync::Counter;
 
@@ -51,6 +52,12 @@ impl FileSystem {
             room: self.statistics(),
             stopped: self.stopped(),
         }
+    }
+
+    /// Requests to the device that have become late since the last look of `watch`.
+    #[must_use]
+    pub fn late_requests(&self, watch: &mut LateWatch) -> Vec<LateRequest> {
+        self.0.region.late(watch)
     }
 
     /// The trace of the journals; a read-only mount has none.

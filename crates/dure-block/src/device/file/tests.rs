@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{Arc, LazyLock, thread};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -570,30 +571,96 @@ fn a_file_that_became_shorter_is_an_error() {
     }
 }
 
+/// Of a libaio request the kernel says so before it takes it: that was a panic.
 #[test]
 fn a_failed_write_is_reported_by_both_paths() {
     // Opened for reading behind the queue's back: the kernel refuses the write itself.
-    let place = Place::new();
-    let path = place.image();
-    let options = OpenOptions {
-        read_only: true,
-        ..OpenOptions::default()
-    };
-    let mut device = open_file(&path, options).unwrap();
-    device.info.read_only = false;
-    let queue = queue_of(device);
-    let error = queue
-        .write(Lba::new(1), &[1; BLOCK_BYTES], WriteFlags::NONE)
-        .unwrap_err();
-    assert_eq!(error.os(), Some(OsError::new(libc::EBADF)));
-    let ticket = queue
-        .submit(Bio::write(Lba::new(1), BlockBuf::zeroed(1)))
-        .unwrap();
-    assert_eq!(
-        queue.wait(ticket).result.unwrap_err().os(),
-        Some(OsError::new(libc::EBADF))
-    );
-    assert_eq!(queue.counters().errors, 2);
+    for options in modes() {
+        let place = Place::new();
+        let path = place.image();
+        let options = OpenOptions {
+            read_only: true,
+            ..options
+        };
+        let mut device = open_file(&path, options).unwrap();
+        device.info.read_only = false;
+        let queue = queue_of(device);
+        let refused = Some(OsError::new(libc::EBADF));
+        let error = queue.write(Lba::new(1), &[1; BLOCK_BYTES], WriteFlags::NONE);
+        assert_eq!(error.unwrap_err().os(), refused, "{options:?}");
+        // Between others that are not refused.
+        let write = |lba| Bio::write(Lba::new(lba), BlockBuf::zeroed(1));
+        let read = |lba| Bio::read(Lba::new(lba), BlockBuf::zeroed(1));
+        let bios = [write(1), read(2), write(3), write(7), read(5)];
+        let tickets = queue.submit_all(bios).unwrap();
+        let results: Vec<_> = tickets
+            .into_iter()
+            .map(|ticket| queue.wait(ticket).result.err().map(|error| error.os()))
+            .collect();
+        let bad = Some(refused);
+        assert_eq!(results, [bad, None, bad, bad, None], "{options:?}");
+        assert_eq!((queue.counters().errors, queue.in_flight()), (4, 0));
+    }
+}
+
+/// Every request has one result, an error or its data, while the file vanishes and comes back.
+#[test]
+fn a_file_that_vanishes_under_load_fails_requests_and_loses_none() {
+    const ROUNDS: u64 = 20;
+    const DEPTH: u64 = 8;
+    let mut failures = 0;
+    for options in modes() {
+        let place = Place::new();
+        let path = place.image();
+        let queue = queue_of(open_file(&path, options).unwrap());
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let (ended, failed) = (AtomicBool::new(false), AtomicU64::new(0));
+        let load = |seat: u64| {
+            for round in 0..ROUNDS {
+                let lba = |slot| Lba::new((seat * 31 + round * 7 + slot * 5) % (BLOCKS - 1));
+                let bios = (0..DEPTH)
+                    .map(|slot| Bio::read(lba(slot), BlockBuf::zeroed(2)).with_cookie(slot));
+                let tickets = queue.submit_all(bios).unwrap();
+                for (slot, ticket) in (0..).zip(tickets) {
+                    let done = queue.wait(ticket);
+                    assert_eq!((done.cookie, done.segments.len()), (slot, 1));
+                    failed.fetch_add(u64::from(done.result.is_err()), Ordering::Relaxed);
+                }
+                let one = queue.read(lba(0), &mut [0; BLOCK_BYTES]);
+                failed.fetch_add(u64::from(one.is_err()), Ordering::Relaxed);
+            }
+        };
+        thread::scope(|scope| {
+            let jobs = [0, 1].map(|seat| scope.spawn(move || load(seat)));
+            let ended = &ended;
+            scope.spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    for blocks in [0, BLOCKS / 2, BLOCKS] {
+                        file.set_len(blocks * 4096).unwrap();
+                        thread::yield_now();
+                    }
+                }
+            });
+            for job in jobs {
+                job.join().unwrap();
+            }
+            ended.store(true, Ordering::Relaxed);
+        });
+        let counters = queue.counters();
+        assert_eq!(counters.reads, 2 * ROUNDS * (DEPTH + 1), "{options:?}");
+        let failed = failed.load(Ordering::Relaxed);
+        assert_eq!((counters.errors, queue.in_flight()), (failed, 0));
+        failures += failed;
+        // What is there again is read again.
+        std::fs::File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(BLOCKS * 4096)
+            .unwrap();
+        queue.read(Lba::new(0), &mut [1; BLOCK_BYTES]).unwrap();
+    }
+    assert!(failures > 0, "the file was always there");
 }
 
 /// Opens a loop device twice; needs root and a free loop device.
