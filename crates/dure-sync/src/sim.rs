@@ -21,6 +21,6 @@
 pub use dure_vcpu::models;
 pub use dure_vcpu::{
     Access, Config, Detail, Failure, FailureKind, Frame, HotLine, Report, Rng, Run, Schedule,
-    SharedLine, Sighting, Stack, Symbols, charge, is_running, label, run, seeds, touch, transfers,
-    try_run, watch_begin, watch_end, watch_task,
+    SharedLine, Sighting, Stack, Symbols, charge, heap_bytes, is_running, label, run, seeds, touch,
+    transfers, try_run, watch_begin, watch_end, watch_task,
 };

@@ -7,7 +7,7 @@
 use crate::models::{CostModel, GENERIC};
 
 /// The most cores a run can have: each line has a bit for each.
-pub const CORES_MAX: usize = 256;
+pub const CORES_MAX: usize = 1024;
 
 /// Which task runs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -329,6 +329,12 @@ pub fn transfers() -> Option<u64> {
     with_world(|world| world.lines.transfers())
 }
 
+/// Bytes allocated less bytes freed in this run, in whole cache lines.
+#[must_use]
+pub fn heap_bytes() -> Option<i64> {
+    with_world(|world| world.heap_bytes)
+}
+
 /// Names a range of memory for reports.
 pub fn label(address: usize, bytes: usize, name: &str) {
     with_world(|world| {
@@ -361,6 +367,7 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
 /// core's cache.
 pub fn forget(address: usize, bytes: usize) {
     with_world(|world| {
+        world.heap_bytes -= i64::try_from(bytes).unwrap_or(i64::MAX);
         world.lines.forget(address, bytes);
         if let Some(watch) = &mut world.watch {
             watch.forget(address, bytes);
@@ -371,6 +378,7 @@ pub fn forget(address: usize, bytes: usize) {
 /// Memory was allocated: a watch of stacks notes where in the program.
 pub fn allocated(address: usize, bytes: usize) {
     with_world(|world| {
+        world.heap_bytes += i64::try_from(bytes).unwrap_or(i64::MAX);
         if let Some(watch) = &mut world.watch {
             watch.allocated(address, bytes);
         }

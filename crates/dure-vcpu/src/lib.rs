@@ -58,9 +58,9 @@ pub use alloc::LineAllocator;
 pub use config::{CORES_MAX, Config, Schedule};
 pub use current::{
     access, access_to, allocated, charge, core_count, current_core, current_task, fail_run, forget,
-    futex_wait, futex_wake, is_finished, is_running, join, label, move_to, note, now_ns, random,
-    sleep, spawn, spin_hint, touch, transfers, watch_begin, watch_end, watch_task, with_local,
-    yield_now,
+    futex_wait, futex_wake, heap_bytes, is_finished, is_running, join, label, move_to, note,
+    now_ns, random, sleep, spawn, spin_hint, touch, transfers, watch_begin, watch_end, watch_task,
+    with_local, yield_now,
 };
 pub use lines::{Access, HotLine};
 pub use report::{Failure, FailureKind, Report};

@@ -30,16 +30,17 @@ struct Cores([u128; CORES_MAX / 128]);
 
 impl Cores {
     fn only(core: usize) -> Cores {
-        Cores::default().with(core)
+        let mut cores = Cores::default();
+        cores.insert(core);
+        cores
     }
 
     fn contains(&self, core: usize) -> bool {
         self.0[core / 128] >> (core % 128) & 1 == 1
     }
 
-    fn with(mut self, core: usize) -> Cores {
+    fn insert(&mut self, core: usize) {
         self.0[core / 128] |= 1 << (core % 128);
-        self
     }
 
     fn without(mut self, core: usize) -> Cores {
@@ -165,14 +166,14 @@ impl LineTable {
         } else {
             line.transfers += 1;
             self.transfers += 1;
-            transfer_ns(model, core, line.owner, others)
+            transfer_ns(model, core, line.owner, &others)
         };
         line.waited_ns += start - now;
         let ready_at = start + latency;
         if access == Access::Load {
             line.free_at = start + if alone { 0 } else { model.read_share_ns };
             line.exclusive = alone;
-            line.sharers = line.sharers.with(core);
+            line.sharers.insert(core);
             if alone {
                 line.owner = core;
             }
@@ -272,7 +273,7 @@ impl LineTable {
     }
 }
 
-fn transfer_ns(model: &CostModel, core: usize, owner: usize, others: Cores) -> u64 {
+fn transfer_ns(model: &CostModel, core: usize, owner: usize, others: &Cores) -> u64 {
     let socket = core / model.cores_per_socket;
     // The owner supplies the line; if it gave it up, the nearest sharer does.
     let source = if others.contains(owner) {

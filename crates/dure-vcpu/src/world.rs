@@ -45,6 +45,8 @@ pub(crate) struct World {
     pub(crate) switch_every: u64,
     pub(crate) timers: Timers,
     pub(crate) lines: LineTable,
+    /// Bytes allocated less bytes freed.
+    pub(crate) heap_bytes: i64,
     /// Sleepers by address, in the order in which they began to wait.
     pub(crate) sleepers: BTreeMap<usize, Vec<Waiter>>,
     pub(crate) running: usize,
@@ -79,6 +81,7 @@ impl World {
             switch_every,
             timers: Timers::default(),
             lines: LineTable::new(),
+            heap_bytes: 0,
             sleepers: BTreeMap::new(),
             running: 0,
             next: Next::Run(0),

@@ -12,6 +12,7 @@ mod dirty_limit;
 mod fs;
 mod journal_lines;
 mod lines;
+mod many_cores;
 mod names;
 mod orders;
 mod paths;
