@@ -8,5 +8,6 @@ mod hostile;
 mod large;
 mod resize;
 mod rot;
+mod worker_dies;
 mod workers;
 mod workload;
