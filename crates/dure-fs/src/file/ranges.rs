@@ -77,9 +77,9 @@ impl<'i> Ranges<'i> {
         self.lock.is_some()
     }
 
-    /// Whether a range was ever taken, endless ones aside.
-    pub(crate) fn were_taken(self) -> bool {
-        self.lock.is_some_and(|lock| lock.footprint().bytes > 0)
+    /// Bytes of its words: of ranges that were taken, endless ones aside.
+    pub(crate) fn bytes(self) -> usize {
+        self.lock.map_or(0, |lock| lock.footprint().bytes)
     }
 
     /// How often tasks waited for ranges.
@@ -141,7 +141,7 @@ impl Inode {
     #[cold]
     fn make_ranges(&self, volume: &Volume) -> Ranges<'_> {
         let mut state = self.state().write_keep_cached();
-        self.make_contended(&mut state, &volume.options);
+        self.make_contended(&mut state, volume);
         drop(state);
         self.ranges()
     }

@@ -7,7 +7,7 @@ use super::cached::PendingPages;
 use super::seek_hint::Stretches;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::RANGE;
-use crate::volume::{MountOptions, RangeWait};
+use crate::volume::{RangeWait, Volume};
 
 /// See the module. Made once, by a task that holds the inode.
 #[derive(Debug, Default)]
@@ -58,13 +58,13 @@ impl Inode {
     /// Tasks contend for the file: from now on calls take ranges, and pages may be added under the
     /// shared lock. The caller holds the inode exclusively.
     #[cold]
-    pub(super) fn make_contended(&self, _exclusive: &mut InodeState, options: &MountOptions) {
-        let config = options.range_lock;
+    pub(super) fn make_contended(&self, _exclusive: &mut InodeState, volume: &Volume) {
+        let config = volume.options.range_lock;
         if !config.policy().is_whole_file() {
             self.sharing().contended.get_or_init(|| {
                 Box::new(Contended {
-                    ranges: RangeLock::new(config),
-                    wait: options.range_wait,
+                    ranges: RangeLock::within(config, &volume.range_words),
+                    wait: volume.options.range_wait,
                     pending_pages: PendingPages::default(),
                 })
             });

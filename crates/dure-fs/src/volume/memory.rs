@@ -15,6 +15,7 @@
 //! | inodes, dentries, attributes | 1/8 | with pages or atimes | page users, unpins: write-back |
 //! | records of the log | 1/16 | records that are not written | operations: commit |
 //! | owners of blocks | 1/32 | set since the last checkpoint | write-back: checkpoint |
+//! | words of range locks | 1/64 | words of files in memory | a file: its idle words again, or none |
 //! | pages | the rest | dirty pages | page users: write-back |
 //!
 //! **Invariants.** Only what is in use (open inodes without a name, nodes of running operations)
@@ -35,6 +36,9 @@ const NODES: u64 = 4;
 const INODES: u64 = 8;
 const RECORDS: u64 = 16;
 const OWNERS: u64 = 32;
+const RANGE_WORDS: u64 = 64;
+/// Minimum bytes of the words of range locks: some files' worth.
+const RANGE_BYTES_MIN: u64 = 64 << 10;
 /// The dentry cache gets the bytes for inodes divided by this, and so does the attribute cache.
 const TABLES: u64 = 16;
 /// The symlink cache gets the bytes of the dentry cache divided by this.
@@ -72,6 +76,8 @@ pub(crate) struct Shares {
     pub(crate) record_bytes: u64,
     /// Blocks whose owners wait.
     pub(crate) owners: usize,
+    /// Bytes of the words of range locks.
+    pub(crate) range_bytes: u64,
 }
 
 impl Shares {
@@ -81,7 +87,9 @@ impl Shares {
         let table_bytes = (all / INODES / TABLES).min(TABLE_BYTES_MAX);
         let target_bytes = table_bytes / TARGETS;
         let inode_bytes = all / INODES - 2 * table_bytes - target_bytes;
-        let page_bytes = all - all / NODES - all / INODES - all / RECORDS - all / OWNERS;
+        let range_bytes = all / RANGE_WORDS;
+        let waiting = all / RECORDS + all / OWNERS;
+        let page_bytes = all - all / NODES - all / INODES - waiting - range_bytes;
         let pages = page_bytes / PAGE_BYTES;
         let journaled = options.data == DataMode::Journal;
         let small = if journaled { JOURNALED_PAGES } else { 0 };
@@ -99,6 +107,7 @@ impl Shares {
             dirty_pages: dirty_pages(options, pages.saturating_sub(logged_pages)),
             record_bytes: record_bytes.clamp(least.max(RECORD_BYTES.0), RECORD_BYTES.1),
             owners: to_usize(all / OWNERS / OWNER_BYTES),
+            range_bytes: range_bytes.max(RANGE_BYTES_MIN),
         }
     }
 
@@ -144,7 +153,8 @@ mod tests {
                     + shares.target_bytes
                     + (shares.pages + shares.logged_pages) * PAGE_BYTES
                     + shares.record_bytes * RECORD_COPIES * u64::from(journals)
-                    + to_u64(shares.owners) * OWNER_BYTES;
+                    + to_u64(shares.owners) * OWNER_BYTES
+                    + shares.range_bytes;
                 // The least for the records of 64 journals is more than a small cache has.
                 let least = RECORD_BYTES.0 * RECORD_COPIES * u64::from(journals);
                 assert!(sum <= (mib << 20) + least, "{shares:?}");

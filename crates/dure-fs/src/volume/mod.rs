@@ -32,6 +32,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use dure_store::Store;
+use dure_sync::range_lock::WordBudget;
 use dure_sync::{Arc, CachePadded, Counter, Mutex};
 
 use crate::directory::dentry_cache::DentryCache;
@@ -69,6 +70,8 @@ pub(crate) struct Volume {
     /// Where the content of files is.
     pub(crate) body: Body,
     pub(crate) pages: PageCache,
+    /// The words of all files' range locks.
+    pub(crate) range_words: Arc<WordBudget>,
     pub(crate) orphans: Orphans,
     /// On a line of its own, apart from what every call reads.
     pub(crate) rename: CachePadded<Mutex<RENAME, ()>>,

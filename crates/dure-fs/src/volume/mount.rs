@@ -6,6 +6,7 @@ use dure_store::error::{Error, Result};
 use dure_store::layout::{FormatOptions, Layout};
 use dure_store::units::{BlockNo, to_usize};
 use dure_store::{Above, Mount};
+use dure_sync::range_lock::WordBudget;
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, Weak};
 
 use super::memory::Shares;
@@ -96,6 +97,7 @@ impl Volume {
             inode_pools: InodePools::new(cores, options.alloc),
             orphans: Orphans::new(cores),
             access_times: AccessTimes::new(cores),
+            range_words: Arc::new(WordBudget::of_bytes(shares.range_bytes)),
             options,
             rename: CachePadded::new(Mutex::new(())),
             counters,

@@ -47,7 +47,7 @@ impl FileSystem {
     pub fn files_with_ranges(&self) -> usize {
         self.0
             .inodes
-            .collect(|inode| inode.ranges().were_taken())
+            .collect(|inode| inode.ranges().bytes() > 0)
             .len()
     }
 

@@ -54,6 +54,7 @@ use crate::{Arc, CachePadded, Mutex, backend};
 
 pub use guard::RangeGuard;
 pub use range::{Access, ByteRange};
+pub use words::WordBudget;
 
 use guard::Hold;
 use range::{Claim, Patience, WaitTallies};
@@ -287,16 +288,26 @@ impl<const RANK: u8> RangeLock<RANK> {
     /// A lock of which no range is held.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        Self::make(config, None)
+    }
+
+    /// A lock whose words are of `budget`, which other locks use too.
+    #[must_use]
+    pub fn within(config: Config, budget: &Arc<WordBudget>) -> Self {
+        Self::make(config, Some(Arc::clone(budget)))
+    }
+
+    fn make(config: Config, budget: Option<Arc<WordBudget>>) -> Self {
         let chunks_max = config.chunks_max.0;
         let (kind, unit_shift) = match config.policy {
             Policy::Inode | Policy::Rwsem => (Kind::Inode(inode::InodeLock::new()), PAGE_SHIFT),
             Policy::Tree => (Kind::Tree(tree::TreeLock::new()), PAGE_SHIFT),
             Policy::Bitmap => (
-                Kind::Bitmap(bitmap::BitmapLock::new(chunks_max)),
+                Kind::Bitmap(bitmap::BitmapLock::new(chunks_max, budget)),
                 PAGE_SHIFT,
             ),
             Policy::Segment => (
-                Kind::Segment(segment::SegmentLock::new(chunks_max)),
+                Kind::Segment(segment::SegmentLock::new(chunks_max, budget)),
                 config.segment.0,
             ),
         };

@@ -1,7 +1,9 @@
 //! Range locks from plain threads: the worked examples of the papers, bounds, and a model.
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use dure_sync::range_lock::{Access, ByteRange, Config, ConfigError, Policy, RangeLock};
+use dure_sync::range_lock::{
+    Access, ByteRange, Config, ConfigError, Policy, RangeLock, WordBudget,
+};
 use dure_sync::{Arc, clock, thread};
 use proptest::prelude::*;
 
@@ -223,6 +225,32 @@ fn idle_words_go_to_where_they_are_needed() {
     assert_eq!(lock.footprint().chunks, 4);
     drop(guards);
     assert!(lock.try_write(ByteRange::ALL).is_some());
+}
+
+/// Many files have no more words than one; a file that gets none is locked all the same.
+#[test]
+fn locks_share_a_budget_of_words() {
+    let budget = Arc::new(WordBudget::of_bytes(20_000));
+    for policy in [Policy::Bitmap, Policy::Segment] {
+        let locks: Vec<Lock> = (0..10)
+            .map(|_| RangeLock::within(Config::new(policy), &budget))
+            .collect();
+        let place = |number: u64| bytes(number << 24, (number << 24) + 1);
+        for lock in &locks {
+            let held: Vec<_> = (0..8)
+                .map(|number| lock.try_write(place(number)).expect("free"))
+                .collect();
+            assert!((0..8).all(|number| lock.try_read(place(number)).is_none()));
+            assert!(lock.try_write(ByteRange::ALL).is_none());
+            drop(held);
+            assert!(lock.try_write(ByteRange::ALL).is_some());
+        }
+        let all: usize = locks.iter().map(|lock| lock.footprint().bytes).sum();
+        assert!(all <= budget.bytes() && budget.bytes() <= 20_000, "{all}");
+        assert!(budget.is_used_up() && all > 10_000, "{all}");
+        drop(locks);
+        assert_eq!(budget.bytes(), 0, "they are given back");
+    }
 }
 
 /// A file that was cut off and is appended to again: its old words are not taken with every append.

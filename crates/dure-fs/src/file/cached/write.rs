@@ -314,7 +314,7 @@ impl Volume {
         if !inode.ranges().are_locked() {
             let handed_over = inode.state().note_writer();
             if state.file_mut().turns.note(handed_over) || found {
-                inode.make_contended(&mut state, &self.options);
+                inode.make_contended(&mut state, self);
             }
         }
         state

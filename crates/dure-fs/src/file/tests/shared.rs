@@ -6,7 +6,7 @@ use dure_sync::range_lock::Policy;
 use dure_sync::thread;
 
 use super::random::byte;
-use super::{World, check, content, file, fsck};
+use super::{World, check, content, file, fsck, nth_file};
 use crate::inode::InodeRef;
 use crate::volume::{FileSystem, RangeRule, RangeWait};
 use crate::{AllocateMode, Error, FILE_BYTES_MAX, ReadMode, SetAttributes, Stamp, SyncScope};
@@ -98,7 +98,7 @@ fn share_a_file(words: &str, rule: RangeRule, cache_bytes: u64) {
     assert!(content(&fs, &inode) == whole, "{words} {rule:?}");
     let policy = world.options.range_lock.policy();
     if rule == RangeRule::AtOnce {
-        let taken = inode.inode().ranges().were_taken();
+        let taken = inode.inode().ranges().bytes() > 0;
         assert_eq!(taken, !policy.is_whole_file(), "{words}: ranges were taken");
     }
     check(&fs, &inode);
@@ -257,6 +257,51 @@ fn ranges_that_are_empty_or_past_every_end() {
         fs.set_attributes(&inode, &size).unwrap();
         assert_eq!(content(&fs, &inode), [1; 3]);
         check(&fs, &inode);
+    }
+}
+
+/// Files for which tasks contend have words within a share of `cache=`, however many they are.
+#[test]
+fn range_words_of_many_files_stay_within_their_share() {
+    const CACHE: u64 = 4 << 20;
+    const FILES: u64 = 12;
+    const PLACES: u64 = 32;
+    for words in ["range_lock=bitmap", "range_lock=segment"] {
+        let world = world(words, RangeRule::AtOnce, CACHE);
+        let fs = world.mount();
+        let inodes: Vec<InodeRef> = (0..FILES).map(|n| nth_file(&fs, n)).collect();
+        // From chunk of words to chunk of words.
+        let offset = |place: u64| place << 22;
+        for (n, inode) in (1..).zip(&inodes) {
+            fs.append(inode, &[0]).unwrap();
+            let size = SetAttributes {
+                size: Some(offset(PLACES)),
+                ..SetAttributes::default()
+            };
+            fs.set_attributes(inode, &size).unwrap();
+            for place in 0..PLACES {
+                let done = fs.write(inode, offset(place), &[n; 100], Stamp::Set);
+                assert_eq!(done.unwrap(), 100);
+            }
+        }
+        let bytes = inodes.iter().map(|inode| inode.inode().ranges().bytes());
+        let (bytes, share) = (bytes.sum::<usize>(), len_of(CACHE / 64));
+        assert!(bytes <= share && bytes > share / 2, "{bytes} of {share}");
+        assert!(fs.0.range_words.bytes() <= share);
+        for (n, inode) in (1..).zip(&inodes) {
+            for place in 0..PLACES {
+                let mut seen = [0; 100];
+                let mode = ReadMode::Cached;
+                assert_eq!(fs.read(inode, offset(place), &mut seen, mode).unwrap(), 100);
+                assert_eq!(seen, [n; 100], "place {place}");
+            }
+        }
+        fs.close().unwrap();
+        drop(inodes);
+        let budget = dure_sync::Arc::clone(&fs.0.range_words);
+        drop(fs);
+        assert_eq!(budget.bytes(), 0, "they go with the inodes");
+        fsck(world.device(), words);
     }
 }
 

@@ -104,8 +104,9 @@ impl Volume {
             return self.inode(ino);
         }
         self.inodes.make_room(&mut shard, ino, &mut evicted);
-        if self.nodes.is_overfull() {
-            // Each inode refers to its node, so inodes loaded in random order keep one node each.
+        if self.nodes.is_overfull() || self.range_words.is_used_up() {
+            // Each inode refers to its node, so inodes loaded in random order keep one node each;
+            // and a file for which tasks contended keeps its words.
             let most = self.inodes.shard_inodes_max / OVERFULL_PART;
             evict(&mut shard, most, &mut evicted);
         }

@@ -20,7 +20,8 @@ use std::ptr::NonNull;
 use super::super::intervals::{Intervals, NodeIndex};
 use super::super::range::{Claim, Units};
 use super::chunk::{Chunk, ChunkRef};
-use super::{Meaning, need, units_of};
+use super::{Meaning, WordBudget, need, units_of};
+use crate::Arc;
 use crate::atomic::{AtomicPtr, Ordering};
 use crate::backend::Shadow;
 
@@ -149,6 +150,8 @@ pub(super) struct Directory<M: Meaning> {
     /// All tables ever allocated, the newest last; each is a leaked box.
     tables: Vec<TableRef<M>>,
     chunks_max: usize,
+    /// What it has together with other locks.
+    budget: Option<Arc<WordBudget>>,
     /// The key at which the search for an idle chunk continues.
     hand: u64,
     /// Wide claims, held or waiting, in order of arrival.
@@ -157,12 +160,13 @@ pub(super) struct Directory<M: Meaning> {
 }
 
 impl<M: Meaning> Directory<M> {
-    pub(super) fn new(chunks_max: usize) -> Self {
+    pub(super) fn new(chunks_max: usize, budget: Option<Arc<WordBudget>>) -> Self {
         Self {
             chunks: BTreeMap::new(),
             spare: Vec::new(),
             tables: Vec::new(),
             chunks_max,
+            budget,
             hand: 0,
             intervals: Intervals::new(),
             spans: Vec::new(),
@@ -184,12 +188,7 @@ impl<M: Meaning> Directory<M> {
         if let Some(chunk) = self.chunks.get(&key) {
             return Some(*chunk);
         }
-        let made = if self.spare.is_empty() && self.chunks.len() < self.chunks_max {
-            Chunk::allocate(key, |word| self.held_of(word))
-        } else {
-            None
-        };
-        let chunk = match made {
+        let chunk = match self.allocate(key) {
             Some(chunk) => chunk,
             None => {
                 let idle = self.spare.pop().or_else(|| self.take_idle())?;
@@ -202,6 +201,22 @@ impl<M: Meaning> Directory<M> {
         self.chunks.insert(key, chunk);
         self.enter(key, chunk, newest);
         Some(chunk)
+    }
+
+    /// A new chunk, if the limits and memory allow it and there is no spare one.
+    fn allocate(&self, key: u64) -> Option<ChunkRef<M>> {
+        if !self.spare.is_empty() || self.chunks.len() >= self.chunks_max {
+            return None;
+        }
+        let budget = self.budget.as_deref();
+        if !budget.is_none_or(WordBudget::take) {
+            return None;
+        }
+        let made = Chunk::allocate(key, |word| self.held_of(word));
+        if let (None, Some(budget)) = (&made, budget) {
+            budget.give_back(1);
+        }
+        made
     }
 
     /// What wide claims hold of a word.
@@ -341,6 +356,9 @@ impl<M: Meaning> Drop for Directory<M> {
         for chunk in self.chunks.values().chain(&self.spare) {
             // SAFETY: each chunk is in the map once; the lock is being dropped, so no lookup runs.
             unsafe { Chunk::free(*chunk) };
+        }
+        if let Some(budget) = &self.budget {
+            budget.give_back(self.chunks.len() + self.spare.len());
         }
         for table in &self.tables {
             // SAFETY: each table was leaked once; the lock is being dropped, so no lookup runs.

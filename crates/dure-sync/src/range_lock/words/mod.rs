@@ -15,8 +15,10 @@
 //! claims only before it takes its first word: waiting for words goes upwards, so there is no
 //! cycle. A narrow claim that lacks memory releases all it holds before it becomes wide. Each wait
 //! is FIFO, so no claim starves. An uncontended narrow claim writes only the lines of its own
-//! words. There are never more chunks than the limit. **Crash.** Nothing is kept.
+//! words. There are never more chunks than the limit of the
+//! lock, nor than the budget that it shares with others. **Crash.** Nothing is kept.
 
+mod budget;
 mod chunk;
 mod directory;
 
@@ -29,7 +31,8 @@ use super::range::{Access, Claim, Patience, Units};
 use super::waiter::grant_all;
 use crate::atomic::{AtomicPtr, Ordering};
 use crate::backend::CHUNK_SHIFT;
-use crate::{CachePadded, Mutex};
+use crate::{Arc, CachePadded, Mutex};
+pub use budget::WordBudget;
 use chunk::{Chunk, key_of};
 use directory::{Directory, Table};
 
@@ -117,8 +120,8 @@ pub(super) struct Words<M: Meaning> {
 }
 
 impl<M: Meaning> Words<M> {
-    pub(super) fn new(chunks_max: usize) -> Self {
-        let directory = Mutex::new(Directory::new(chunks_max));
+    pub(super) fn new(chunks_max: usize, budget: Option<Arc<WordBudget>>) -> Self {
+        let directory = Mutex::new(Directory::new(chunks_max, budget));
         Self {
             table: AtomicPtr::default(),
             directory: Box::new(CachePadded::new(directory)),
