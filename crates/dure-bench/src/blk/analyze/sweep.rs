@@ -4,15 +4,18 @@
 //! settings. **Invariants.** The rate is that of a run without stamps. **On a crash** nothing is
 //! kept.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use dure_block::{Device, Phases};
-use dure_sync::{Arc, core_count};
+use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::{Arc, core_count, thread};
 use serde::Serialize;
 
 use super::{Analyze, fio, sysfs};
 use crate::blk::load::{self, Engine, Load, Stamping, Work};
 use crate::blk::phases::{self, PhaseRow};
-use crate::blk::{device, report};
+use crate::blk::{device, report, trace};
 use crate::interrupt;
 use crate::measure::{self, f64_of};
 
@@ -138,7 +141,7 @@ fn measure_by_fio(args: &Analyze, jobs: &[u16]) -> Result<Vec<Point>> {
     }
     let engines = engines(&args.work);
     let bar = measure::bar(engines.len() * wanted.len() * jobs.len(), 1);
-    let mut points = Vec::new();
+    let (mut points, mut untraced) = (Vec::new(), None);
     for (_, engine) in engines {
         let (work, name) = (with_engine(args, engine), fio_name(engine));
         for nr_requests in &wanted {
@@ -154,7 +157,7 @@ fn measure_by_fio(args: &Analyze, jobs: &[u16]) -> Result<Vec<Point>> {
                     jobs: *jobs,
                     work: work.clone(),
                 };
-                let point = point_by_fio(name, &load)?;
+                let point = point_by_fio(name, &load, &mut untraced)?;
                 points.push(Point {
                     hw_queues,
                     nr_requests: *nr_requests,
@@ -165,6 +168,9 @@ fn measure_by_fio(args: &Analyze, jobs: &[u16]) -> Result<Vec<Point>> {
         }
     }
     bar.finish_and_clear();
+    if let Some(why) = untraced {
+        crate::note!("dure: the phases are those of requests of dure, not the kernel's: {why}");
+    }
     Ok(points)
 }
 
@@ -177,12 +183,23 @@ fn fio_name(engine: Engine) -> &'static str {
     }
 }
 
-/// The rate by fio, the phases by a run of our own.
-fn point_by_fio(engine: &'static str, load: &Load) -> Result<Point> {
+/// The rate by fio; the phases of the kernel in a second run, or else those of a run of our own.
+fn point_by_fio(engine: &'static str, load: &Load, untraced: &mut Option<String>) -> Result<Point> {
     let measured = fio::measure(load)?;
-    // Opened only now: while this process has the device open exclusively, fio cannot open it.
-    let device = device::open(&load.work, load.jobs)?;
-    let phases = stamped(load, &device)?;
+    let told = match untraced {
+        None => told_by_kernel(load)?,
+        Some(_) => Err(String::new()),
+    };
+    let (phases, tag_waits_share) = match told {
+        Ok(told) => told,
+        Err(why) => {
+            untraced.get_or_insert(why);
+            // Opened only now: while this process has the device open exclusively, fio cannot
+            // open it.
+            let device = device::open(&load.work, load.jobs)?;
+            (stamped(load, &device)?, 0.0)
+        }
+    };
     let cpu_ns = 1e9 * measured.cpu_share * f64::from(load.jobs);
     Ok(Point {
         engine,
@@ -194,9 +211,45 @@ fn point_by_fio(engine: &'static str, load: &Load) -> Result<Point> {
         p99_ns: measured.p99_ns,
         cpu_ns_per_request: cpu_ns / measured.iops.max(1.0),
         cpu_share: measured.cpu_share,
-        tag_waits_share: 0.0,
+        tag_waits_share,
         phases,
     })
+}
+
+/// A request that finds a free tag has it sooner.
+const TAG_NS: u64 = 10_000;
+
+/// Phases, and the share of requests that waited for a tag, as the kernel traces them while fio
+/// runs; why not, where it does not.
+fn told_by_kernel(load: &Load) -> Result<std::result::Result<(Vec<PhaseRow>, f64), String>> {
+    let mut shorter = load.clone();
+    shorter.work.runtime = (load.work.runtime * STAMPED_PART).max(0.01);
+    let ended = AtomicBool::new(false);
+    let (run, stamps) = thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            let measured = fio::measure(&shorter);
+            // Relaxed: it only ends the trace.
+            ended.store(true, Ordering::Relaxed);
+            measured
+        });
+        let disk = Path::new(&load.work.device);
+        let stamps = trace::stamps_of_kernel(disk, || ended.load(Ordering::Relaxed));
+        (run.join(), stamps)
+    });
+    run.unwrap_or_else(|_| bail!("the run of fio panicked"))?;
+    interrupt::check()?;
+    let stamps = match stamps {
+        Ok(stamps) => stamps,
+        Err(error) => return Ok(Err(format!("{error:#}"))),
+    };
+    let phases = Phases::of_stamps(&stamps);
+    if phases.d2c.n == 0 {
+        return Ok(Err("its driver has no requests".to_owned()));
+    }
+    let waited = stamps.iter().filter(|s| s.tagged_ns > s.queued_ns + TAG_NS);
+    let count = |requests: usize| f64_of(u64::try_from(requests).expect("64 bits"));
+    let share = count(waited.count()) / count(stamps.len());
+    Ok(Ok((phases::rows(&phases), share)))
 }
 
 /// 1, 2, 4 and so on, and `most`.

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use clap::Parser;
 
 use super::cause::Cause;
@@ -118,31 +120,48 @@ fn a_device_in_memory_is_bound_by_the_core_and_shown_in_all_forms() {
     }
 }
 
+/// A loop device, while it is needed.
+struct Loop(String);
+
+impl Loop {
+    fn of(image: &Path) -> Option<Loop> {
+        std::fs::write(image, vec![7; 4 << 20]).unwrap();
+        let output = std::process::Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(image)
+            .output();
+        let device = String::from_utf8_lossy(&output.ok()?.stdout)
+            .trim()
+            .to_owned();
+        (!device.is_empty() && fio::is_installed()).then_some(Loop(device))
+    }
+
+    fn analyzed(&self, options: &str) -> Report {
+        report_of(&format!("--device {} --cores 1 {options}", self.0))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let detached = std::process::Command::new("losetup")
+            .args(["-d", &self.0])
+            .status();
+        assert!(detached.unwrap().success());
+    }
+}
+
+const NO_LOOP: &str = "SKIPPED: no loop device can be made here, or fio is not installed";
+
 /// A block device is measured by fio, and its tags are put back.
 #[test]
 fn a_block_device_is_measured_by_fio_with_tags_of_the_kernel() {
     let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("image");
-    std::fs::write(&image, vec![7; 4 << 20]).unwrap();
-    let output = std::process::Command::new("losetup")
-        .args(["--find", "--show"])
-        .arg(&image)
-        .output();
-    let device = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    let device = match device {
-        Ok(device) if !device.is_empty() && fio::is_installed() => device,
-        _ => return eprintln!("SKIPPED: no loop device can be made here, or fio is not installed"),
+    let Some(device) = Loop::of(&folder.path().join("image")) else {
+        return eprintln!("{NO_LOOP}");
     };
-    let before = sysfs::settings(&device);
-    let line = format!("--device {device} --cores 1 --runtime 0.1 --engine psync --nr-requests 16");
-    let words = std::iter::once("analyze").chain(line.split(' '));
-    let report = analyze(&Line::try_parse_from(words).unwrap().analyze);
-    let after = sysfs::settings(&device);
-    let detached = std::process::Command::new("losetup")
-        .args(["-d", &device])
-        .status();
-    assert!(detached.unwrap().success());
-    let report = report.unwrap();
+    let before = sysfs::settings(&device.0);
+    let report = device.analyzed("--runtime 0.1 --engine psync --nr-requests 16");
+    let after = sysfs::settings(&device.0);
     assert_eq!(after, before, "settings are put back");
     assert_eq!(report.kernel, before);
     let [series] = report.series.as_slice() else {
@@ -151,4 +170,56 @@ fn a_block_device_is_measured_by_fio_with_tags_of_the_kernel() {
     assert_eq!(series.engine, "fio psync");
     assert!(series.nr_requests == 16 || before.iter().all(|(name, _)| *name != "nr_requests"));
     assert!(series.iops_max > 0.0 && series.points[0].share("D2C") > 0.0);
+}
+
+/// A tracefs of the test's own.
+struct Tracefs(tempfile::TempDir);
+
+impl Tracefs {
+    fn mounted() -> Option<Tracefs> {
+        let place = tempfile::tempdir().unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tracefs", "tracefs"]).arg(place.path());
+        let status = mount.stderr(std::process::Stdio::null()).status();
+        if !status.is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let tracefs = Tracefs(place);
+        let has_events = tracefs.0.path().join("events/block").is_dir();
+        has_events.then_some(tracefs)
+    }
+}
+
+impl Drop for Tracefs {
+    fn drop(&mut self) {
+        let status = std::process::Command::new("umount")
+            .arg(self.0.path())
+            .status();
+        assert!(status.unwrap().success());
+    }
+}
+
+/// The tags that are missing are the kernel's: only its trace shows it.
+#[test]
+fn too_few_tags_of_the_kernel_are_the_cause_and_said_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(tracefs) = Tracefs::mounted() else {
+        return eprintln!("SKIPPED: no tracefs with events of block devices can be mounted here");
+    };
+    let Some(device) = Loop::of(&folder.path().join("image")) else {
+        return eprintln!("{NO_LOOP}");
+    };
+    let few = device.analyzed("--runtime 0.4 --engine io_uring --iodepth 64 --nr-requests 4");
+    let point = &few.series[0].points[0];
+    if few.series[0].nr_requests != 4 {
+        return eprintln!("SKIPPED: the loop driver does not take nr_requests");
+    }
+    assert!(point.tag_waits_share > 0.1, "{few:?}");
+    assert!(point.share("Q2G") > point.share("D2C"), "{few:?}");
+    assert_eq!(few.series[0].cause, Cause::Tags, "{few:?}");
+    let enough = device.analyzed("--runtime 0.4 --engine io_uring --iodepth 2 --nr-requests 64");
+    let point = &enough.series[0].points[0];
+    assert!(point.share("Q2G") < point.share("D2C"), "{enough:?}");
+    assert_ne!(enough.series[0].cause, Cause::Tags, "{enough:?}");
+    drop(tracefs);
 }

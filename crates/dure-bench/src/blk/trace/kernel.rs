@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dure_sync::{clock, thread};
+use dure_sync::thread;
 use rustix::fs::{OFlags, major, minor};
 
 use crate::interrupt;
@@ -30,6 +30,8 @@ const EVENTS: [&str; 8] = [
     "block_bio_complete",
 ];
 const BUFFER_KIB: &str = "16384";
+/// Some million events.
+const ENOUGH_BYTES: usize = 256 << 20;
 /// Between two looks at an empty pipe.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -83,11 +85,11 @@ impl Disk {
         queues
     }
 
-    /// Traces for `ns` and returns the text.
+    /// Traces until `ended`, or there is enough, and returns the text.
     ///
     /// # Errors
     /// There is no tracefs, or no permission to use it.
-    pub(crate) fn trace(&self, tracefs: &Path, ns: u64) -> Result<String> {
+    pub(crate) fn trace(&self, tracefs: &Path, ended: impl Fn() -> bool) -> Result<String> {
         let instance = Instance::new(tracefs)?;
         instance.write("buffer_size_kb", BUFFER_KIB)?;
         let number = u64::from(self.device.0) << 20 | u64::from(self.device.1);
@@ -101,8 +103,8 @@ impl Disk {
         for event in EVENTS {
             instance.write(&format!("events/block/{event}/enable"), "1")?;
         }
-        let (mut text, end) = (Vec::new(), clock::monotonic_ns() + ns);
-        while clock::monotonic_ns() < end {
+        let mut text = Vec::new();
+        while !ended() && text.len() < ENOUGH_BYTES {
             interrupt::check()?;
             if !take(&mut pipe, &mut text)? {
                 thread::sleep(LOOK);
@@ -111,9 +113,21 @@ impl Disk {
         for event in EVENTS {
             instance.write(&format!("events/block/{event}/enable"), "0")?;
         }
+        // What is in the buffer; its size bounds it.
         while take(&mut pipe, &mut text)? {}
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
+}
+
+/// Where tracefs is mounted: the last place, if there are several.
+pub(crate) fn tracefs() -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let place = mounts.lines().rev().find_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let place = words.next()?;
+        (words.next() == Some("tracefs")).then(|| PathBuf::from(place))
+    });
+    place.unwrap_or_else(|| PathBuf::from("/sys/kernel/tracing"))
 }
 
 /// As in `0, 1` or `0-3,8`.

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use dure_block::{Phases, Stamps};
+use dure_sync::clock;
 use serde::Serialize;
 
 use super::load::{self, Load};
@@ -143,7 +144,8 @@ fn report(source: &Source) -> Result<(Report, Vec<Event>)> {
             tracefs,
         } => {
             let (disk, name) = (Disk::of(device)?, device.display().to_string());
-            let text = disk.trace(tracefs, load::run_ns(*runtime))?;
+            let end = clock::monotonic_ns() + load::run_ns(*runtime);
+            let text = disk.trace(tracefs, || clock::monotonic_ns() >= end)?;
             let read = text::read(&text, text::tracefs_line);
             let read = read.with_context(|| format!("{name} in {runtime} s"))?;
             let passages = event::gather(&read.events);
@@ -151,6 +153,17 @@ fn report(source: &Source) -> Result<(Report, Vec<Event>)> {
             Ok((report, read.events))
         }
     }
+}
+
+/// The stamps of all requests on `device`, which everybody makes until `ended`.
+///
+/// # Errors
+/// It is no whole disk, there is no tracefs, or there was no request.
+pub(super) fn stamps_of_kernel(device: &Path, ended: impl Fn() -> bool) -> Result<Vec<Stamps>> {
+    let text = Disk::of(device)?.trace(&kernel::tracefs(), ended)?;
+    let passages = event::gather(&text::read(&text, text::tracefs_line)?.events);
+    let stamps = passages.complete.iter().map(|bio| bio.stamps);
+    Ok(stamps.collect())
 }
 
 fn content(file: &Path) -> Result<String> {
