@@ -374,6 +374,8 @@ mod tests {
         assert_ne!(states("journal=zjournal,flush=two,log-data=0"), delta);
         // Without flushes, and with writes that are torn between words.
         assert_ne!(states("nvm=emulated"), delta);
+        // Each call of it durable when it returns.
+        assert_ne!(states("nvm=emulated,page_cache=none"), delta);
         let json = serde_json::to_string(&Report::new(&parsed(&["--mount", "alloc=global"]), 1));
         assert!(json.unwrap().contains(r#""mount":"alloc=global""#));
     }
@@ -389,6 +391,7 @@ mod tests {
         assert!(refused("data=writeback").contains("zeroes"));
         assert!(refused("noatime").contains("no policy"));
         assert!(refused("nvm=direct").contains("emulated"));
+        assert!(refused("page_cache=none").contains("nvm=emulated"));
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("resume");
         let plan = Report::new(&parsed(&["--mount", "journal=zjournal"]), 10);

@@ -188,6 +188,43 @@ fn a_volume_can_be_in_emulated_persistent_memory() {
     mounted.end();
 }
 
+/// Without a page cache what a call has returned for is in the image, although nothing was synced.
+#[test]
+fn without_a_page_cache_calls_are_durable_when_they_return() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let (place, crashed) = (folder.path().join("m"), folder.path().join("crashed.img"));
+    fs::create_dir(&place).unwrap();
+    let refused_for = |options: &str| {
+        errors(&dure(&[
+            "mount",
+            "-o",
+            options,
+            text(&volume),
+            text(&place),
+        ]))
+    };
+    let no = refused_for("page_cache=none");
+    assert!(no.contains("not wholly in persistent memory"), "{no}");
+    let no = refused_for("nvm=emulated,durability=strict");
+    assert!(no.contains("page_cache=none"), "{no}");
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(&volume, "m", "nvm=emulated,page_cache=none,commit=3600");
+    let long = vec![7; 300_000];
+    fs::write(mounted.path("f"), b"written").unwrap();
+    fs::write(mounted.path("long"), &long).unwrap();
+    fs::rename(mounted.path("f"), mounted.path("moved")).unwrap();
+    assert_eq!(fs::read(mounted.path("long")).unwrap(), long);
+    fs::copy(&volume, &crashed).unwrap();
+    assert_eq!(printed(&["cat", text(&crashed), "/moved"]), "written");
+    assert_eq!(printed(&["cat", text(&crashed), "/long"]).len(), long.len());
+    assert_eq!(printed(&["ls", text(&crashed)]), "long\nmoved\n");
+    mounted.end();
+    printed(&["check", text(&volume)]);
+}
+
 #[test]
 fn remount_changes_what_the_kernel_can_and_refuses_the_rest() {
     if !can_mount() {

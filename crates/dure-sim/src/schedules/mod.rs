@@ -20,16 +20,19 @@ mod script;
 mod tree;
 mod trial;
 
+use dure_block::nvm::NvmDevice;
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
-use dure_block::record::{RecordDevice, RecordLog};
-use dure_block::share;
+use dure_block::record::{Cache, LostFlushes, LostStores, NvmRecord, RecordDevice, RecordLog};
+use dure_block::{BLOCK_BYTES, Device, Io, Lba, share};
 use dure_check::{CheckOptions, check};
 use dure_fs::{
-    Background, DirectoryRule, FileSystem, FlushRule, FormatOptions, MountOptions, NewInode,
-    RangeRule, Rules, Stamp, VolumeRules, WorkerActivity,
+    Background, DirectoryRule, Durability, FileSystem, FlushRule, FormatOptions, MountOptions,
+    NewInode, PageCaching, RangeRule, Rules, Stamp, VolumeRules, WorkerActivity,
 };
+use dure_pmem::Region;
 use dure_sync::atomic::AtomicU64;
+use dure_sync::canary::Rule;
 use dure_sync::sim::{Config, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
@@ -108,6 +111,8 @@ pub struct Plan {
     pub cuts: u32,
     /// The journal's rules.
     pub rules: Rules,
+    /// With `durability=strict`: operations are durable before they release their locks.
+    pub strict_joins: Rule,
     /// Policies other than the default ones: what `-o` would say.
     pub policies: &'static [(&'static str, &'static str)],
 }
@@ -262,7 +267,9 @@ pub fn play(base: &Base, plan: &Plan) -> Result<Counts, String> {
         workers,
     } = run.value;
     live.map_err(|what| replay(format!("in memory: {what}")))?;
-    let options = mount_options(seed, plan.rules, plan.policies);
+    let mut options = mount_options(seed, plan.rules, plan.policies);
+    // What a crash leaves is on a device without persistent memory.
+    (options.page_cache, options.durability) = (None, None);
     let mut cutter = Cutter::new(Image::clone(&base.image), &log, &history, options, seed);
     for _ in 0..plan.cuts {
         cutter.cut().map_err(replay)?;
@@ -284,14 +291,38 @@ fn thread_name() -> String {
     std::thread::current().name().unwrap_or("sim_").to_owned()
 }
 
+/// A copy of the volume, in persistent memory or not, recorded in `log`.
+fn recorded(image: &Arc<Image>, in_nvm: bool, log: &Arc<RecordLog>) -> Arc<dyn Device> {
+    let volume = OverlayRam::new("volume", Arc::clone(image));
+    if !in_nvm {
+        let (cache, lost) = (Cache::Volatile, LostFlushes::None);
+        let record = RecordDevice::into_log(share(volume), cache, lost, Arc::clone(log));
+        return share(record);
+    }
+    let blocks = usize::try_from(VOLUME_BLOCKS).expect("a small volume");
+    let mut content = vec![0; blocks * BLOCK_BYTES];
+    let (lba, out) = (Lba::new(0), &mut content[..]);
+    let read = volume.execute(Io::Read { lba, out });
+    read.expect("a RAM disk does not fail");
+    let record = NvmRecord::new(&content, Arc::clone(log), LostStores::None);
+    let region = Region::observed(&content, Box::new(record));
+    share(NvmDevice::in_memory(
+        "nvm",
+        region.expect("there is memory"),
+    ))
+}
+
 /// The scripts, and the check of what they left in memory.
 fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
     let seed = plan.config.seed;
-    let record = RecordDevice::new(share(OverlayRam::new("volume", Arc::clone(image))));
-    let log = record.log();
-    let options = mount_options(seed, plan.rules, plan.policies);
+    let log = Arc::new(RecordLog::default());
+    let mut options = mount_options(seed, plan.rules, plan.policies);
+    options.volume_rules.store.strict_joins = plan.strict_joins;
+    let direct = options.page_cache == Some(PageCaching::None);
+    let strict = direct && options.durability != Some(Durability::Posix);
+    let device = recorded(image, direct, &log);
     let options = Trial::new(seed, plan.cores).with_workers(options);
-    let fs = FileSystem::open(share(record), options).expect("a clean volume mounts");
+    let fs = FileSystem::open(device, options).expect("a clean volume mounts");
     let clock = AtomicU64::new(1);
     let notes = thread::scope(|scope| {
         let tasks: Vec<_> = (0..plan.cores)
@@ -303,6 +334,7 @@ fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
                     calls: plan.calls,
                     seed,
                     scene: plan.scene,
+                    strict,
                 };
                 scope.spawn_on(CoreId::new(core), move || {
                     Core::new(fs, log, clock, shape).run()

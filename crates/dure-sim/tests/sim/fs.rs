@@ -38,6 +38,7 @@ fn plan(config: fn(usize, u64) -> Config, seed: u64) -> Plan {
         cuts: CUTS,
         rules: Rules::default(),
         policies: &[],
+        strict_joins: Rule::default(),
     }
 }
 
@@ -107,6 +108,32 @@ fn sim_fs_images_survive_crashes() {
 #[test]
 fn sim_fs_without_a_log_crashes_can_be_repaired() {
     explore_with(&[("journal", "none"), ("no-crash-guarantee", "")]);
+}
+
+/// In persistent memory, without a page cache: what any call has returned for is there.
+#[test]
+fn sim_fs_direct_calls_are_durable_when_they_return() {
+    explore_with(&[("page_cache", "none")]);
+}
+
+#[test]
+fn sim_fs_direct_calls_are_durable_when_they_are_synced() {
+    explore_with(&[("page_cache", "none"), ("durability", "posix")]);
+}
+
+/// Operations that are not committed before they release their locks.
+#[test]
+fn sim_fs_direct_canary_operations_that_are_not_committed() {
+    let bases = bases();
+    let seen = (0..40).any(|seed| {
+        let plan = Plan {
+            policies: &[("page_cache", "none")],
+            strict_joins: Rule::LEFT_OUT,
+            ..plan(Config::random, seed)
+        };
+        play(base_of(&bases, seed), &plan).is_err()
+    });
+    assert!(seen, "calls that returned were lost, and nobody noticed");
 }
 
 /// JBD2.

@@ -12,9 +12,11 @@
 )]
 
 use dure::{File, OpenOptions, Session, Volume};
+use dure_block::nvm::NvmDevice;
 use dure_block::ram::RamDevice;
-use dure_block::share;
-use dure_fs::{Background, FormatOptions, MountOptions};
+use dure_block::{BLOCK_BYTES, share};
+use dure_fs::{Background, FormatOptions, MountOptions, PageCaching};
+use dure_pmem::Region;
 use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::sim::{Config, Report, run};
 use dure_sync::{CoreId, thread};
@@ -37,6 +39,27 @@ fn volume() -> Volume {
         background: Background::None,
         cache_bytes: 8 << 20,
         recovery_threads: Some(1),
+        ..MountOptions::default()
+    };
+    Volume::create_on(device, &format, mount).unwrap()
+}
+
+/// The same in persistent memory, without a page cache: each call is durable when it returns. The
+/// logs have room for all of a run.
+fn volume_in_nvm() -> Volume {
+    const BLOCKS: usize = 65536;
+    let region = Region::anonymous(BLOCKS * BLOCK_BYTES).unwrap();
+    let device = share(NvmDevice::in_memory("lines", region));
+    let format = FormatOptions {
+        journals: Some(u32::from(CORES)),
+        segment_blocks: Some(512),
+        ..FormatOptions::default()
+    };
+    let mount = MountOptions {
+        background: Background::None,
+        cache_bytes: 8 << 20,
+        recovery_threads: Some(1),
+        page_cache: Some(PageCaching::None),
         ..MountOptions::default()
     };
     Volume::create_on(device, &format, mount).unwrap()
@@ -142,12 +165,17 @@ enum Maker {
     Own,
     /// Core 0 for all of them: what is private then lies side by side.
     First,
+    /// The core, on a volume in persistent memory.
+    OwnInNvm,
 }
 
 /// Each core calls `call` so many times, at the same time as the others.
 fn play(maker: Maker, turns: u64, call: fn(&mut Private, u64)) -> Report {
     let body = move || {
-        let volume = volume();
+        let volume = match maker {
+            Maker::Own | Maker::First => volume(),
+            Maker::OwnInNvm => volume_in_nvm(),
+        };
         volume.root().create_dir("/shared").unwrap();
         volume.root().symlink("/shared", "/link").unwrap();
         let ready = AtomicU32::new(0);
@@ -246,6 +274,14 @@ fn sim_lines_files_that_one_core_made_are_apart() {
     check(Maker::First, "overwrite", Private::overwrite);
     check(Maker::First, "stat", Private::stat);
     check(Maker::First, "open", Private::open);
+}
+
+/// In persistent memory without a page cache; each write and create is in the log when it returns.
+#[test]
+fn sim_lines_private_calls_in_nvm_write_no_shared_line() {
+    check(Maker::OwnInNvm, "read", Private::read);
+    check(Maker::OwnInNvm, "overwrite", Private::overwrite);
+    check(Maker::OwnInNvm, "create and unlink", Private::create_unlink);
 }
 
 /// Their records are granules of one node, which every change refers to.

@@ -1,11 +1,13 @@
 //! Files in persistent memory without a page cache.
 
+#![expect(clippy::print_stdout, reason = "a measurement says what it found")]
+
 use dure_block::nvm::NvmDevice;
 use dure_block::ram::RamDevice;
 use dure_block::{BLOCK_BYTES, Device, Io, Lba, WriteFlags, share};
 use dure_pmem::Region;
 use dure_store::{Durability, Error, RecordPolicy};
-use dure_sync::Arc;
+use dure_sync::{Arc, clock};
 
 use super::random::{End, run_on, threads_on};
 use super::{World, check, content, file, fsck, nth_file};
@@ -314,4 +316,64 @@ fn contradictions_are_refused_by_name() {
     let fs = FileSystem::open(nvm.device(), options).unwrap();
     drop(file(&fs));
     fs.close().unwrap();
+}
+
+/// The median of five rounds of `turns` calls, in ns a call.
+fn median_ns(turns: u64, mut call: impl FnMut(u64)) -> u64 {
+    (0..turns).for_each(&mut call);
+    let mut round = |_| {
+        let begin = clock::monotonic_ns();
+        (0..turns).for_each(&mut call);
+        (clock::monotonic_ns() - begin) / turns
+    };
+    let mut rounds = [0, 1, 2, 3, 4].map(&mut round);
+    rounds.sort_unstable();
+    rounds[2]
+}
+
+/// What a page costs by instructions of the processor alone, and by calls.
+#[test]
+#[ignore = "a measurement: cargo test --release -p dure-fs --lib -- --ignored --nocapture what_a_durable"]
+fn what_a_durable_overwrite_costs() {
+    const PAGES: u64 = 1024;
+    let page = [7; BLOCK_BYTES];
+    let at = |turn: u64| turn % PAGES * 4096;
+    let region = Region::anonymous(usize::try_from(PAGES).unwrap() * BLOCK_BYTES).unwrap();
+    let bare = median_ns(20_000, |turn| {
+        let _ = region.copy(at(turn), &page).unwrap().fence();
+        let _ = region.copy(at(turn), &[]).unwrap().fence();
+    });
+    let mut out = [0; BLOCK_BYTES];
+    let copy = median_ns(20_000, |turn| region.read(at(turn), &mut out).unwrap());
+    println!("4 KiB: copied past the cache and fenced twice {bare} ns, read {copy} ns");
+    for durability in [Durability::Strict, Durability::Posix] {
+        let mut world = World::in_nvm(65536);
+        world.options.durability = Some(durability);
+        let fs = world.mount();
+        let inode = file(&fs);
+        let overwrite = median_ns(20_000, |turn| {
+            fs.write(&inode, at(turn), &page, Stamp::Set).unwrap();
+        });
+        let part = median_ns(20_000, |turn| {
+            fs.write(&inode, at(turn), &page[..100], Stamp::Set)
+                .unwrap();
+        });
+        let read = median_ns(20_000, |turn| {
+            fs.read(&inode, at(turn), &mut out, ReadMode::Bypass)
+                .unwrap();
+        });
+        let root = fs.root().unwrap();
+        let new = crate::NewInode {
+            mode: 0o100_644,
+            ..crate::NewInode::default()
+        };
+        let create = median_ns(5_000, |_| {
+            drop(fs.create(&root, b"new", &new).unwrap());
+            fs.unlink(&root, b"new").unwrap();
+        });
+        println!(
+            "{durability:?}: overwrite {overwrite} ns, of 100 bytes {part} ns, read {read} ns, create \
+             and unlink {create} ns"
+        );
+    }
 }

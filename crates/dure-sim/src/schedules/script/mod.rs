@@ -17,7 +17,7 @@ use dure_fs::{Error, FileSystem, InodeRef};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::sim::Rng;
 
-use super::history::{Entity, Event, Key, Moment, PRIVATE, SHARED};
+use super::history::{Entity, Event, Key, Moment, PRIVATE, SHARED, Scope};
 
 /// Files of one core at a time.
 const FILES_MAX: usize = 4;
@@ -46,6 +46,8 @@ pub(super) struct Shape {
     pub(super) calls: u32,
     pub(super) seed: u64,
     pub(super) scene: Scene,
+    /// Each call is durable when it returns.
+    pub(super) strict: bool,
 }
 
 impl Shape {
@@ -207,14 +209,19 @@ impl<'a> Core<'a> {
         let result = call(self.fs);
         let end = self.step_of_clock();
         match result {
-            Ok(value) => Some((
-                value,
-                Moment {
-                    start,
-                    end,
-                    start_step,
-                },
-            )),
+            Ok(value) => {
+                if self.shape.strict {
+                    self.promised();
+                }
+                Some((
+                    value,
+                    Moment {
+                        start,
+                        end,
+                        start_step,
+                    },
+                ))
+            }
             Err(Error::NoSpace { .. }) => {
                 self.events.push(Event::NoSpace);
                 None
@@ -229,6 +236,13 @@ impl<'a> Core<'a> {
             ) => None,
             Err(error) => panic!("core {}: {what}: {error}", self.shape.core),
         }
+    }
+
+    /// All calls that have returned by now, of any core, are durable.
+    fn promised(&mut self) {
+        let start = self.step_of_clock();
+        let (step, scope) = (self.log.step(), Scope::All);
+        self.events.push(Event::Promise { start, step, scope });
     }
 
     /// A call without a visible effect.
