@@ -53,6 +53,16 @@ impl Store {
         }
     }
 
+    /// Operations that were not durable when they released their locks, and how many of them are by
+    /// now.
+    pub fn late_operations(&self) -> (u64, u64) {
+        let LateOperations { found, durable } = &self.late;
+        (
+            found.load(Ordering::Acquire),
+            durable.load(Ordering::Acquire),
+        )
+    }
+
     /// The end of a call that has changed something, and holds no lock any more: with
     /// `durability=strict` all of it is durable when this returns.
     ///
@@ -63,9 +73,9 @@ impl Store {
         if self.options.durability == Durability::Posix {
             return Ok(());
         }
-        let found = self.late.found.load(Ordering::Acquire);
         // Acquire: pairs with the Release below; so many were committed.
-        if self.late.durable.load(Ordering::Acquire) < found {
+        let (found, durable) = self.late_operations();
+        if durable < found {
             self.commit_all()?;
             self.late.durable.fetch_max(found, Ordering::Release);
         }

@@ -6,6 +6,8 @@ use dure_block::nvm::NvmDevice;
 use dure_block::ram::RamDevice;
 use dure_block::{BLOCK_BYTES, Device, Io, Lba, WriteFlags, share};
 use dure_pmem::Region;
+use dure_store::OpKind;
+use dure_store::space::OpClass;
 use dure_store::{Durability, Error, RecordPolicy};
 use dure_sync::{Arc, clock};
 
@@ -177,6 +179,32 @@ fn a_log_that_is_full_all_the_time_loses_no_call() {
     assert_eq!(content(&fs, &file(&fs)), before);
     fs.close().unwrap();
     fsck(world.device(), "after many calls");
+}
+
+/// Operations that others have begun keep room in the log, so that a commit cannot enter the next
+/// segment of its ring: the operation is late, and its call commits it after a checkpoint.
+#[test]
+fn a_commit_that_finds_the_log_full_is_made_by_the_end_of_its_call() {
+    let mut world = World::in_nvm(4096);
+    world.options.core = Some(Arc::default());
+    let fs = world.mount();
+    let inode = file(&fs);
+    let begun: Vec<_> = (0..8)
+        .map(|_| fs.0.op(OpKind::Write, OpClass::Delete, 40).unwrap())
+        .collect();
+    for round in 0..300_u64 {
+        let page = [u8::try_from(round % 250).unwrap(); BLOCK_BYTES];
+        fs.write(&inode, round % 20 * 4096, &page, Stamp::Set)
+            .unwrap();
+        let (late, durable) = fs.0.late_operations();
+        assert_eq!(late, durable, "a call returned before it was durable");
+    }
+    assert!(fs.0.late_operations().0 > 0, "no commit found a full log");
+    let before = content(&fs, &inode);
+    drop(begun);
+    drop((inode, fs));
+    let fs = world.mount();
+    assert!(content(&fs, &file(&fs)) == before);
 }
 
 #[test]
