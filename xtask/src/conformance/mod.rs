@@ -7,6 +7,7 @@
 //! run is named, and is a failure unless `--allow-skip`. **Crash.** Scratch directories are
 //! temporary; everything can be run again.
 
+mod conditions;
 pub(crate) mod draw;
 mod enospc;
 mod fsx;
@@ -117,6 +118,8 @@ enum Suite {
     Images,
     /// The Debian package, installed and used in a clean root.
     Package,
+    /// What a mount meets: no io_uring, a CPU that goes, a server that is stopped, `umount -l`.
+    Conditions,
     /// Gluster on bricks of mounts, one of them lost and healed, beside bricks of ext4.
     Gluster,
 }
@@ -164,6 +167,7 @@ impl Suite {
             Suite::Permissions => permissions::NEEDS,
             Suite::Images => images::NEEDS,
             Suite::Package => package::NEEDS,
+            Suite::Conditions => conditions::NEEDS,
             Suite::Gluster => gluster::NEEDS,
         }
     }
@@ -183,6 +187,7 @@ impl Suite {
             Suite::Permissions => permissions::run(cx, report),
             Suite::Images => images::run(cx, report),
             Suite::Package => package::run(cx, report),
+            Suite::Conditions => conditions::run(cx, report),
             Suite::Gluster => gluster::run(cx, report),
         }
     }

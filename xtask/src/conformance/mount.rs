@@ -32,7 +32,8 @@ pub(crate) struct Volume {
     dure: PathBuf,
     scratch: Scratch,
     server: Option<Child>,
-    transport: Option<Transport>,
+    /// How requests come, if it is not left to dure.
+    pub(crate) transport: Option<Transport>,
     /// What `dure mount` gets: the image, or a device made from it.
     device: PathBuf,
     /// Runs programs, with logs next to the image.
@@ -107,6 +108,12 @@ impl Volume {
 
     /// The same, with more options.
     pub(crate) fn mount_with(&mut self, options: &[&str]) -> Result<()> {
+        self.mount_under(&[], options)
+    }
+
+    /// The same, started by another program, which replaces itself by the server. It stays mounted
+    /// if the transport that was asked for cannot be had, which is an error.
+    pub(crate) fn mount_under(&mut self, starter: &[&str], options: &[&str]) -> Result<()> {
         assert!(self.server.is_none(), "a volume is mounted once at a time");
         detach(&self.root())?;
         let log = File::options()
@@ -117,6 +124,7 @@ impl Volume {
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "TERM"])
+            .args(starter)
             .arg(&self.dure)
             .arg("mount")
             .arg(&self.device)
@@ -178,6 +186,11 @@ impl Volume {
         let mut umount = self.dure("umount");
         umount.arg(self.root());
         self.steps.run(umount, LIMIT)?;
+        self.served()
+    }
+
+    /// Waits for the server, which must end by itself and succeed, since nothing is mounted.
+    pub(crate) fn served(&mut self) -> Result<()> {
         let server = self.server.as_mut().expect("it is mounted");
         let Some(status) = wait_for(server, LIMIT)? else {
             bail!("the mount server still runs {LIMIT:?} after the unmount");

@@ -45,8 +45,8 @@ fn mount_again(device: Arc<dyn Device>, directory: &Path) -> Option<(FileSystem,
     }
 }
 
-/// From now on the calling thread, and those it starts, get EPERM from io_uring_setup(2).
-fn forbid_io_uring() {
+/// From now on the calling thread, and those it starts, get `errno` from io_uring_setup(2).
+fn forbid_io_uring(errno: i32) {
     const SETUP: u32 = 425;
     let filter = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
         code: u16::try_from(code).unwrap(),
@@ -54,9 +54,9 @@ fn forbid_io_uring() {
         jf,
         k,
     };
-    let errno = u32::try_from(libc::EPERM).unwrap();
+    let errno = u32::try_from(errno).unwrap();
     let mut program = [
-        // The number of the call; if it is that one, EPERM, else go on.
+        // The number of the call; if it is that one, the error, else go on.
         filter(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         filter(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, SETUP),
         filter(
@@ -87,17 +87,27 @@ fn forbid_io_uring() {
 
 #[test]
 fn where_io_uring_is_forbidden_the_device_is_used_and_the_reason_said() {
-    let forbidden = thread::spawn("forbidden", || {
-        forbid_io_uring();
+    falls_back(libc::EPERM, "io_uring_disabled");
+}
+
+#[test]
+fn where_memory_for_a_ring_is_missing_the_device_is_used_and_the_reason_said() {
+    falls_back(libc::ENOMEM, "no memory for a ring");
+}
+
+/// With `errno` from io_uring_setup(2), of which the mount says `reason`.
+fn falls_back(errno: i32, reason: &'static str) {
+    let without_rings = thread::spawn("no-rings", move || {
+        forbid_io_uring(errno);
         let directory = tempfile::tempdir().unwrap();
-        let ram = share(RamDevice::new("forbidden", BLOCKS));
+        let ram = share(RamDevice::new("no-rings", BLOCKS));
         let Some((volume, session)) = mount(ram, directory.path()) else {
             return;
         };
         assert_eq!(session.transport(), Transport::Device);
         let why = session.fallback().unwrap().to_owned();
-        let is_known = why.contains("switched off") || why.contains("6.14");
-        assert!(is_known || why.contains("io_uring_disabled"), "{why}");
+        let is_not_offered = why.contains("switched off") || why.contains("6.14");
+        assert!(is_not_offered || why.contains(reason), "{why}");
         let server = thread::spawn("server", move || session.run());
         fs::write(directory.path().join("file"), b"sown").unwrap();
         assert_eq!(fs::read(directory.path().join("file")).unwrap(), b"sown");
@@ -105,7 +115,7 @@ fn where_io_uring_is_forbidden_the_device_is_used_and_the_reason_said() {
         server.join().unwrap().unwrap();
         volume.close().unwrap();
     });
-    forbidden.join().unwrap();
+    without_rings.join().unwrap();
 }
 
 /// What of a device waits while it is held.
