@@ -104,7 +104,7 @@ const SEQUENCES: &[Sequence] = &[
     ),
     sequence(
         "find, again",
-        (Per::Entry, 0.08, None),
+        (Per::Entry, 0.1, None),
         find,
         Before::Nothing,
     ),
@@ -122,7 +122,7 @@ const SEQUENCES: &[Sequence] = &[
     ),
     sequence(
         "grep -r, third",
-        (Per::Entry, 0.08, None),
+        (Per::Entry, 0.1, None),
         grep,
         Before::Nothing,
     ),
