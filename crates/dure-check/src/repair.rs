@@ -86,7 +86,7 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
         rules: &StoreRules::default(),
         journal: None,
     };
-    writer.write(core, &mut state, &targets)?;
+    writer.write(core, &mut state, targets)?;
     // Crash before this: the header still names the tables as they were.
     state.write(&context.region, &context.layout)?;
     context.region.flush()?;

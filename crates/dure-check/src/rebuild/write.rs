@@ -102,7 +102,7 @@ pub(super) fn run(edit: &mut Edit<'_, '_>, salvage: Salvage) -> Result<()> {
         rules: &StoreRules::default(),
         journal: None,
     };
-    writer.write(core, &mut state, &targets)?;
+    writer.write(core, &mut state, targets)?;
     // Crash before this: the header names the tables as they were, or is still lost.
     state.write(&context.region, layout)?;
     context.region.flush()?;

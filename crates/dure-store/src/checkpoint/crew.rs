@@ -42,7 +42,7 @@ pub(crate) struct Share {
     pub(crate) partition: CoreId,
     /// Its dirty nodes.
     pub(crate) nodes: Vec<NodeRef>,
-    /// What is to become durable of them.
+    /// What is to become durable of them, until it is written.
     pub(crate) targets: Vec<(Nid, Target)>,
     /// SIT pairs to write.
     pub(crate) sit_pairs: Vec<u32>,
@@ -59,12 +59,6 @@ impl Share {
             sit_pairs: Vec::new(),
             written: Written::default(),
         }
-    }
-
-    /// How many of its targets are images.
-    pub(crate) fn images(&self) -> usize {
-        let image = |(_, target): &&(Nid, Target)| matches!(target, Target::Image(_));
-        self.targets.iter().filter(image).count()
     }
 }
 

@@ -64,6 +64,8 @@ pub(crate) struct Written {
     slots: Vec<(PairIndex, u64)>,
     /// Nodes and inodes that the NAT has more than before.
     census: Census,
+    /// Images of nodes.
+    pub(crate) images: usize,
 }
 
 /// Writes images, NAT, SIT, summaries and packs; used by checkpoints, by recovery and by mkfs.
@@ -96,7 +98,7 @@ impl Writer<'_> {
         &self,
         core: CoreId,
         state: &mut CheckpointState,
-        targets: &[(Nid, Target)],
+        targets: Vec<(Nid, Target)>,
     ) -> Result<()> {
         self.check_images(targets.iter().map(|(nid, target)| (nid, target)))?;
         let mut written = Written::default();
@@ -105,18 +107,19 @@ impl Writer<'_> {
         self.complete(state, std::iter::once(&written))
     }
 
-    /// Writes images and the NAT pairs that name them. No other task writes these pairs.
+    /// Writes images and the NAT pairs that name them. No other task writes these pairs. Frees each
+    /// image once it is written: the first touch of fresh memory is most of what a checkpoint takes.
     ///
     /// # Errors
     /// As [`Writer::write`].
     pub(crate) fn write_nodes(
         &self,
         core: CoreId,
-        targets: &[(Nid, Target)],
+        targets: Vec<(Nid, Target)>,
         written: &mut Written,
     ) -> Result<()> {
-        let entries = self.write_images(core, targets)?;
-        self.write_nat(&entries, written)
+        let entries = self.write_images(core, targets, written)?;
+        self.write_nat(entries, written)
     }
 
     /// What was written is named: in packs, and in the header, which the caller writes after the
@@ -176,62 +179,66 @@ impl Writer<'_> {
     fn write_images(
         &self,
         core: CoreId,
-        targets: &[(Nid, Target)],
+        targets: Vec<(Nid, Target)>,
+        written: &mut Written,
     ) -> Result<Vec<(Nid, NatEntry)>> {
         let mut entries = Vec::with_capacity(targets.len());
         let mut placed = Vec::new();
         for (nid, target) in targets {
             entries.push((
-                *nid,
+                nid,
                 match target {
-                    Target::Tombstone(version) => NatEntry::tombstone(*version),
-                    Target::Keep(entry) => *entry,
+                    Target::Tombstone(version) => NatEntry::tombstone(version),
+                    Target::Keep(entry) => entry,
                     Target::Image(image) => {
                         let Some(block) = self.space.alloc_node(core) else {
                             return Err(Error::NoSpace {
                                 what: "blocks reserved for node images",
                             });
                         };
-                        placed.push((block, *nid, image));
-                        let free = free_inodes(*nid, image);
-                        NatEntry::live(block, image.kind, free, image.version_max())
+                        let free = free_inodes(nid, &image);
+                        let entry = NatEntry::live(block, image.kind, free, image.version_max());
+                        placed.push((block, nid, image));
+                        entry
                     }
                 },
             ));
         }
         placed.sort_by_key(|(block, _, _)| *block);
         let mut bytes = vec![0; placed.len().min(IMAGES_PER_WRITE) * BLOCK_BYTES];
-        let mut rest = &placed[..];
-        while !rest.is_empty() {
-            let blocks = rest.iter().map(|(block, _, _)| *block);
+        written.images += placed.len();
+        let mut rest = placed.into_iter();
+        while let Some(&(first, ..)) = rest.as_slice().first() {
+            let blocks = rest.as_slice().iter().map(|(block, _, _)| *block);
             let count = contiguous(blocks, IMAGES_PER_WRITE);
-            let (run, after) = rest.split_at(count);
-            self.write_run(run, &mut bytes[..count * BLOCK_BYTES])?;
-            rest = after;
+            let bytes = &mut bytes[..count * BLOCK_BYTES];
+            for (image, out) in rest
+                .by_ref()
+                .take(count)
+                .zip(bytes.chunks_exact_mut(BLOCK_BYTES))
+            {
+                self.seal(image, out);
+            }
+            self.region.write(first, bytes)?;
         }
         Ok(entries)
     }
 
-    /// Writes images to adjacent blocks, by way of `bytes`.
-    fn write_run(&self, run: &[(BlockNo, Nid, &NodeImage)], bytes: &mut [u8]) -> Result<()> {
-        for (&(block, nid, image), out) in run.iter().zip(bytes.chunks_exact_mut(BLOCK_BYTES)) {
-            image.seal(out, nid, block, self.checkpoint, self.layout.crc_seed);
-            let owner = SummaryEntry {
-                nid: U64::new(nid.0),
-                kind: OWNER_NODE,
-                granule: 0,
-                slot: 0,
-                reserved: 0,
-            };
-            self.space.set_owner(block, owner);
-        }
-        self.region.write(run[0].0, bytes)?;
-        Ok(())
+    /// The image as it is to lie in `block`, whose owner it is from now on.
+    fn seal(&self, (block, nid, image): (BlockNo, Nid, NodeImage), out: &mut [u8]) {
+        image.seal(out, nid, block, self.checkpoint, self.layout.crc_seed);
+        let owner = SummaryEntry {
+            nid: U64::new(nid.0),
+            kind: OWNER_NODE,
+            granule: 0,
+            slot: 0,
+            reserved: 0,
+        };
+        self.space.set_owner(block, owner);
     }
 
     /// Writes the NAT pairs, moves the images in the space map and counts nodes and inodes.
-    fn write_nat(&self, entries: &[(Nid, NatEntry)], written: &mut Written) -> Result<()> {
-        let mut sorted = entries.to_vec();
+    fn write_nat(&self, mut sorted: Vec<(Nid, NatEntry)>, written: &mut Written) -> Result<()> {
         sorted.sort_by_key(|(nid, _)| *nid);
         for group in sorted.chunk_by(|(a, _), (b, _)| place_of(*a).0 == place_of(*b).0) {
             let (index, _) = place_of(group[0].0);

@@ -76,7 +76,7 @@ impl Store {
         self.crew.help(own, &|step, share| {
             self.do_share(step, share)?;
             if step == Step::Nodes {
-                images.set(images.get() + to_u64(share.images()));
+                images.set(images.get() + to_u64(share.written.images));
             }
             Ok(())
         });
@@ -155,7 +155,8 @@ impl Store {
             Step::Nodes => {
                 let core = self.options.alloc.partition(share.partition);
                 let writer = self.checkpoint_writer();
-                writer.write_nodes(core, &share.targets, &mut share.written)
+                let targets = std::mem::take(&mut share.targets);
+                writer.write_nodes(core, targets, &mut share.written)
             }
             Step::Space => {
                 let writer = self.checkpoint_writer();
@@ -170,14 +171,13 @@ impl Store {
 
     /// The checkpoint is durable.
     fn end_share(&self, share: &mut Share) {
-        let images = share.images();
+        let images = share.written.images;
         let counted = i64::try_from(images).unwrap_or(i64::MAX);
         self.counters.images.add(counted);
         // Each node on a dirty list held a block for its image. Freed nodes got no image.
         let spare =
             u32::try_from(share.nodes.len() - images).expect("fewer than 2^32 nodes are in memory");
         self.space.unreserve(self.alloc_partition(), spare);
-        share.targets = Vec::new();
         // The NAT has the tombstones of these; not yet of those freed after the copy, which are
         // dirty again.
         let gone = |node: &NodeRef| node.freed_and_joined().is_some() && !node.is_dirty();

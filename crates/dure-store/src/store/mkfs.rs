@@ -84,7 +84,7 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
     if layout.superblock.is_stamped() {
         state.header.mount.set(dure_sync::random::u64().max(1));
     }
-    writer.write(core, &mut state, &targets)?;
+    writer.write(core, &mut state, targets)?;
     assert_eq!(state.header.inodes.get(), 1, "one inode, the root");
     state.write(&region, &layout)?;
     region.flush()?;

@@ -238,7 +238,7 @@ impl Mount {
             .count();
         let blocks = u32::try_from(images).expect("fewer nodes than 2^32");
         reserve_images(space, core, blocks)?;
-        writer.write(core, state, &targets)?;
+        writer.write(core, state, targets)?;
         space.images_released();
         Ok(bad)
     }
