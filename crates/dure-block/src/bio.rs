@@ -7,6 +7,8 @@
 use std::fmt;
 use std::ops::{BitOr, Range};
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::BlockBuf;
 
 /// The number of a 4 KiB block on a device.
@@ -109,6 +111,9 @@ impl BitOr for WriteFlags {
     }
 }
 
+/// The memory of a request. Most have one piece, which takes no list of its own.
+pub type Segments = SmallVec<[BlockBuf; 1]>;
+
 /// An asynchronous request of an upper layer, with the memory it needs.
 #[derive(Debug)]
 pub struct Bio {
@@ -116,13 +121,13 @@ pub struct Bio {
     pub(crate) lba: Lba,
     /// Blocks of a discard; other operations take theirs from the segments.
     pub(crate) discard_blocks: u64,
-    pub(crate) segments: Vec<BlockBuf>,
+    pub(crate) segments: Segments,
     pub(crate) flags: WriteFlags,
     pub(crate) cookie: u64,
 }
 
 impl Bio {
-    fn new(op: Op, lba: Lba, segments: Vec<BlockBuf>) -> Self {
+    fn new(op: Op, lba: Lba, segments: Segments) -> Self {
         Self {
             op,
             lba,
@@ -136,25 +141,25 @@ impl Bio {
     /// Reads blocks into `buf`, which comes back with the completion.
     #[must_use]
     pub fn read(lba: Lba, buf: BlockBuf) -> Self {
-        Self::new(Op::Read, lba, vec![buf])
+        Self::new(Op::Read, lba, smallvec![buf])
     }
 
     /// Writes `buf`.
     #[must_use]
     pub fn write(lba: Lba, buf: BlockBuf) -> Self {
-        Self::new(Op::Write, lba, vec![buf])
+        Self::new(Op::Write, lba, smallvec![buf])
     }
 
     /// Writes `segments`, one after the other on the device.
     #[must_use]
     pub fn write_segments(lba: Lba, segments: Vec<BlockBuf>) -> Self {
-        Self::new(Op::Write, lba, segments)
+        Self::new(Op::Write, lba, segments.into())
     }
 
     /// Flushes the device. Unlike [`crate::Queue::flush`] this flush is not shared.
     #[must_use]
     pub fn flush() -> Self {
-        Self::new(Op::Flush, Lba::new(0), Vec::new())
+        Self::new(Op::Flush, Lba::new(0), Segments::new())
     }
 
     /// Discards `blocks` blocks.
@@ -162,7 +167,7 @@ impl Bio {
     pub fn discard(lba: Lba, blocks: u64) -> Self {
         Self {
             discard_blocks: blocks,
-            ..Self::new(Op::Discard, lba, Vec::new())
+            ..Self::new(Op::Discard, lba, Segments::new())
         }
     }
 

@@ -53,7 +53,7 @@ mod rank;
 mod request;
 pub mod ublk;
 
-pub use bio::{Bio, Lba, Op, WriteFlags};
+pub use bio::{Bio, Lba, Op, Segments, WriteFlags};
 pub use buf::BlockBuf;
 pub use device::{
     Device, DeviceInfo, Io, Poll, delay, fault, file, linear, null, nvm, overlay, ram, record,

@@ -16,7 +16,7 @@ use dure_sync::{Arc, Mutex, clock, futex};
 use crate::device::Device;
 use crate::queue::{Context, Members, Plugged, Tag};
 use crate::rank::SLOT_RANK;
-use crate::{Bio, BlockBuf, Error, Io, Op, Result, WriteFlags};
+use crate::{Bio, BlockBuf, Error, Io, Op, Result, Segments, WriteFlags};
 
 /// When a request passed each stage, in nanoseconds of the monotonic clock; 0 = not stamped.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Completion {
     /// Success, or the error.
     pub result: Result<()>,
     /// The memory of the bio.
-    pub segments: Vec<BlockBuf>,
+    pub segments: Segments,
     /// The stages it passed; all zero unless the queue traces.
     pub stamps: Stamps,
 }
@@ -53,7 +53,7 @@ impl Completion {
     ///
     /// # Errors
     /// The error of the request.
-    pub fn into_segments(self) -> Result<Vec<BlockBuf>> {
+    pub fn into_segments(self) -> Result<Segments> {
         self.result.map(|()| self.segments)
     }
 }
@@ -122,12 +122,15 @@ impl Slot {
         }
     }
 
-    pub(crate) fn take(&self) -> Completion {
-        assert!(self.is_done(), "a completion is taken after it arrived");
-        self.completion
-            .lock()
-            .take()
-            .expect("the ticket is the only taker")
+    /// The completion, for the ticket, which is its only taker.
+    pub(crate) fn take(slot: Arc<Self>) -> Completion {
+        assert!(slot.is_done(), "a completion is taken after it arrived");
+        // Usually the completer has let it go: then nobody else can hold the lock.
+        let completion = match Arc::try_unwrap(slot) {
+            Ok(slot) => slot.completion.into_inner(),
+            Err(slot) => slot.completion.lock().take(),
+        };
+        completion.expect("the ticket is the only taker")
     }
 }
 

@@ -9,7 +9,7 @@
 
 use dure_sync::Arc;
 
-use crate::{Bio, BlockBuf, Lba, Op, Slot};
+use crate::{Bio, Lba, Op, Segments, Slot};
 
 /// Whether bios that are submitted together are merged.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Members {
     }
 
     /// Gives each its segments.
-    pub(crate) fn part(self, segments: Vec<BlockBuf>, mut give: impl FnMut(Member, Vec<BlockBuf>)) {
+    pub(crate) fn part(self, segments: Segments, mut give: impl FnMut(Member, Segments)) {
         if self.rest.is_empty() {
             return give(self.first, segments);
         }
@@ -183,6 +183,7 @@ pub(super) fn sort(plug: &mut [Plugged]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BlockBuf;
     use crate::WriteFlags;
 
     /// The requests that writes of (first block, blocks) become.

@@ -152,7 +152,7 @@ impl Queue {
         if !ticket.slot.is_done() {
             self.wait_for(&ticket.slot, ticket.op, ticket.submitted_ns);
         }
-        ticket.slot.take()
+        Slot::take(ticket.slot)
     }
 
     /// Waits for a submitted request, for at most `most`.
@@ -179,7 +179,7 @@ impl Queue {
             let left = Duration::from_nanos(left).min(LOOK_INTERVAL);
             ticket.slot.sleep_once(Some(left));
         }
-        Ok(ticket.slot.take())
+        Ok(Slot::take(ticket.slot))
     }
 
     /// Waits until a request that this core submitted completes, and runs what has arrived of its
