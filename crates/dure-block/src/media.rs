@@ -10,8 +10,8 @@
 //!
 //! # Which writes a flush covers
 //! **Invariants.** All that were complete before it began, on every device. Where there are several
-//! devices, one is flushed only if it was written since its last flush: a write counts itself in
-//! `written` when it is complete; a flush takes that count, flushes, then raises `flushed` to it.
+//! devices, one is flushed only if it was written since its last flush: a write counts itself in its
+//! core's `written` when it is complete; a flush takes the sum, flushes, then raises `flushed` to it.
 //!
 //! ```text
 //! A: write a ... complete, written = 1
@@ -21,13 +21,21 @@
 //! A:                                   flush: takes 2, not flushed: flushes
 //! ```
 //!
+//! Cores count while a sum is taken, so two sums may be equal and of different writes. A caller whose
+//! sum is no greater than `flushed`, which B raised, is covered all the same: if B found more at some
+//! core than the caller did, B looked there later, so its flush began after the caller's call; if
+//! nowhere, B found the same counts, and the writes are complete that the caller knows of.
+//!
 //! **On a crash** each block of a device written since its last flush has its old or its new
 //! content, or both in sectors; one of persistent memory, while its write has not returned, any
 //! words of 8 bytes of each.
 
 use dure_pmem::LINE_BYTES;
-use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::{Arc, CachePadded};
+use dure_sync::atomic::{AtomicU64, Ordering, fence};
+use dure_sync::{Arc, CachePadded, PerCore, Topology, core_count};
+
+pub use nodes::NodeCounters;
+use nodes::Nodes;
 
 use crate::linear::{Part, bytes, pieces};
 use crate::nvm::NvmBlocks;
@@ -43,6 +51,7 @@ pub struct Media {
     blocks: u64,
     /// The media, for what lies on each before its run.
     heads: Vec<Part>,
+    nodes: Option<Nodes>,
 }
 
 /// A run of blocks of the space.
@@ -59,24 +68,43 @@ enum Medium {
     /// Behind a queue.
     Blocks {
         queue: Arc<Queue>,
-        since: Box<CachePadded<SinceFlush>>,
+        since: Box<SinceFlush>,
     },
     /// In persistent memory.
     Nvm(NvmBlocks),
 }
 
-/// Whether a device was written since it was flushed. Written by each writer of the device, which
-/// has just waited for it; used only where there are several devices.
-#[derive(Debug, Default)]
+/// Whether a device was written since it was flushed; used only where there are several devices.
+#[derive(Debug)]
 struct SinceFlush {
-    written: AtomicU64,
-    flushed: AtomicU64,
+    /// Writes that are complete. Each slot is written by writers on its core, and only rises.
+    written: PerCore<AtomicU64>,
+    /// Written by whoever has flushed.
+    flushed: CachePadded<AtomicU64>,
 }
 
 impl SinceFlush {
+    fn new() -> SinceFlush {
+        SinceFlush {
+            written: PerCore::new(core_count(), |_| AtomicU64::new(0)),
+            flushed: CachePadded::new(AtomicU64::new(0)),
+        }
+    }
+
     fn wrote(&self) {
-        // Release: pairs with the Acquire in `flush`; who sees the count flushes after the write.
-        self.written.fetch_add(1, Ordering::Release);
+        // Release: pairs with the Acquire in `sum`; who sees the count flushes after the write.
+        self.written.local().fetch_add(1, Ordering::Release);
+    }
+
+    fn sum(&self) -> u64 {
+        // SeqCst: of two callers of which one finds less at a core than the other, the one that
+        // finds less has its fence first: what it knows to be complete is complete before the other
+        // one flushes.
+        fence(Ordering::SeqCst);
+        let slots = self.written.iter();
+        let sum = slots.map(|slot| slot.load(Ordering::Acquire)).sum();
+        fence(Ordering::SeqCst);
+        sum
     }
 
     /// Flushes `queue`, unless all that is written was flushed.
@@ -85,7 +113,7 @@ impl SinceFlush {
     /// completed while the flush ran counts as flushed, and the next caller, whose write it is,
     /// returns without one.
     fn flush(&self, queue: &Queue) -> Result<()> {
-        let written = self.written.load(Ordering::Acquire);
+        let written = self.sum();
         // Acquire: pairs with the Release below; that flush began when at least so many were
         // complete.
         if self.flushed.load(Ordering::Acquire) >= written {
@@ -119,6 +147,35 @@ impl Media {
         Media::of(parts.into_iter().map(place).collect(), heads)
     }
 
+    /// The same, counting what cores copy from and to the media of their own NUMA node, and of
+    /// others; of a medium whose node is `None` nothing is counted.
+    ///
+    /// # Panics
+    /// If there are not as many nodes as media.
+    #[must_use]
+    pub fn open_on_nodes(
+        device: Arc<dyn Device>,
+        config: QueueConfig,
+        nodes: &[Option<u32>],
+        topology: Arc<Topology>,
+    ) -> Arc<Media> {
+        let mut media = Media::open(device, config);
+        assert_eq!(
+            nodes.len(),
+            media.places.len(),
+            "each medium is on a node, or none"
+        );
+        let own = Arc::get_mut(&mut media).expect("nobody else has it yet");
+        own.nodes = Some(Nodes::new(nodes, topology));
+        media
+    }
+
+    /// What was copied so far; `None` if it is not counted.
+    #[must_use]
+    pub fn node_counters(&self) -> Option<NodeCounters> {
+        self.nodes.as_ref().map(Nodes::counters)
+    }
+
     /// The blocks behind `queue`.
     #[must_use]
     pub fn behind(queue: Arc<Queue>) -> Arc<Media> {
@@ -137,6 +194,7 @@ impl Media {
             places,
             blocks,
             heads,
+            nodes: None,
         })
     }
 
@@ -230,6 +288,9 @@ impl Media {
     pub fn read(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
         for (index, at, skip, count) in self.pieces(Op::Read, lba, blocks_of(out.len()))? {
             let out = &mut out[bytes(skip)..][..bytes(count)];
+            if let Some(nodes) = &self.nodes {
+                nodes.read(index, out.len());
+            }
             match &self.places[index].medium {
                 Medium::Blocks { queue, .. } => queue.read(at, out)?,
                 Medium::Nvm(blocks) => blocks.read(at, out)?,
@@ -274,6 +335,10 @@ impl Media {
     pub fn append(&self, lba: Lba, data: &[u8], used: usize) -> Result<()> {
         for (index, at, skip, count) in self.pieces(Op::Write, lba, blocks_of(data.len()))? {
             let place = &self.places[index];
+            let end = used.next_multiple_of(LINE_BYTES).min(bytes(skip + count));
+            if let Some(nodes) = &self.nodes {
+                nodes.wrote(index, end.saturating_sub(bytes(skip)));
+            }
             match &place.medium {
                 Medium::Blocks { queue, since } => {
                     let data = &data[bytes(skip)..][..bytes(count)];
@@ -284,7 +349,6 @@ impl Media {
                     written?;
                 }
                 Medium::Nvm(blocks) => {
-                    let end = used.next_multiple_of(LINE_BYTES).min(bytes(skip + count));
                     if bytes(skip) < end {
                         blocks.write(at, &[&data[bytes(skip)..end]])?;
                     }
@@ -336,10 +400,12 @@ impl Media {
 
 impl Medium {
     fn of(queue: Arc<Queue>) -> Medium {
-        let since = Box::default();
+        let since = Box::new(SinceFlush::new());
         Medium::Blocks { queue, since }
     }
 }
+
+mod nodes;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use dure_fs::Owner;
+use dure_fs::{NumaPolicy, Owner};
+use dure_sync::Topology;
 use serde::{Deserialize, Serialize};
 
 use crate::log::Level;
@@ -223,9 +224,9 @@ pub struct Mkfs {
     #[arg(long, value_name = "UID[:GID]", value_parser = owner)]
     pub owner: Option<Owner>,
     /// A file on persistent memory for tables, logs and nodes, so that the volume has only data;
-    /// once for each region.
-    #[arg(long, value_name = "FILE")]
-    pub nvm: Vec<PathBuf>,
+    /// once for each region. NODE is the NUMA node it is on, if the system does not tell.
+    #[arg(long, value_name = "FILE[@NODE]", value_parser = region)]
+    pub nvm: Vec<NvmFile>,
     /// Size of the --nvm files that are not there yet.
     #[arg(long, value_name = "SIZE", requires = "nvm")]
     pub nvm_size: Option<Size>,
@@ -241,6 +242,44 @@ pub struct Mkfs {
         default_value = "nvm"
     )]
     pub node_log: NodeLog,
+    /// VOLUME is on persistent memory, too, of this NUMA node: all regions are one space, of which
+    /// each core uses what is on its own node first.
+    #[arg(long, value_name = "NODE", conflicts_with = "node_log")]
+    pub node: Option<u32>,
+    /// Place the logs as on a machine of so many NUMA nodes, with so many cores each [default: this
+    /// machine].
+    #[arg(long, value_name = "NODESxCORES")]
+    pub topology: Option<Topology>,
+    /// Where the logs of a core begin: on its own node, on each in turn, or on the first.
+    #[arg(long, value_name = "POLICY", default_value = "local", value_parser = numa)]
+    pub numa: NumaPolicy,
+}
+
+/// A file of `--nvm`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NvmFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Its NUMA node, if that was said.
+    pub node: Option<u32>,
+}
+
+/// "FILE@NODE", or "FILE"; a file whose name ends with @ and digits needs its node behind it.
+fn region(text: &str) -> Result<NvmFile, String> {
+    let with_node = text.rsplit_once('@').and_then(|(path, node)| {
+        let node = node.parse::<u32>().ok()?;
+        (!path.is_empty()).then(|| (path, Some(node)))
+    });
+    let (path, node) = with_node.unwrap_or((text, None));
+    let path = PathBuf::from(path);
+    Ok(NvmFile { path, node })
+}
+
+fn numa(text: &str) -> Result<NumaPolicy, String> {
+    let found = NumaPolicy::ALL.iter().find(|(name, _)| *name == text);
+    found
+        .map(|(_, policy)| *policy)
+        .ok_or_else(|| "local, interleave or first".to_owned())
 }
 
 /// Where logs and nodes go.
@@ -286,6 +325,8 @@ pub struct Mount {
     /// flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4 by
     /// default), fsync=closure|all (what an fsync commits: what it depends on, or everything),
     /// alloc=local|global (each core allocates in its own groups, or all at one place),
+    /// numa=local|interleave|first (in persistent memory on several NUMA nodes: on the core's own
+    /// first, on each in turn, or as they lie), topology=NODESxCORES (as if on such a machine),
     /// active_logs=2|4 (segments a core writes to: data and nodes, or also by how long data is
     /// likely to live), range_lock=inode|rwsem|tree|bitmap|segment (tasks that share a file wait for
     /// each other: one lock per file, which counts readers per core or in one place, or only where

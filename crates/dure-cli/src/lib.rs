@@ -19,6 +19,7 @@ pub mod manual;
 mod metrics;
 mod mounts;
 pub mod name;
+mod numa;
 mod progress;
 mod size;
 mod volume;

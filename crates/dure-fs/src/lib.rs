@@ -16,7 +16,7 @@ pub use dure_journal::{
 pub use dure_store::OpKind;
 #[doc(hidden)]
 pub use dure_store::StoreRules;
-pub use dure_store::alloc::{ActiveLogs, AllocPolicy};
+pub use dure_store::alloc::{ActiveLogs, AllocPolicy, Numa, NumaPolicy};
 pub use dure_store::format::name::FileKind;
 pub use dure_store::layout::{FormatOptions, Layout, NodeLog, NvmRegion, Owner};
 pub use dure_store::node::NodeLock;

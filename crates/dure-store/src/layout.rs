@@ -13,8 +13,9 @@ use std::ops::Range;
 
 use zerocopy::little_endian::{I64, U32, U64};
 
+use crate::alloc::Numa;
 use crate::error::{Error, Result, size_of};
-use crate::format::media::MediumKind;
+use crate::format::media::{Medium, MediumKind};
 use crate::format::sit::SegmentUse;
 use crate::format::superblock::{MAGIC, SuperBlock, VERSION};
 use crate::format::{nat, sit, summary, volume};
@@ -53,6 +54,10 @@ pub struct FormatOptions {
     pub path: String,
     /// With regions of persistent memory: where logs and nodes go.
     pub node_log: NodeLog,
+    /// The NUMA node of the device, if that is persistent memory, too.
+    pub device_node: Option<u32>,
+    /// Where the first segments of the logs go.
+    pub numa: Numa,
 }
 
 /// User and group of an inode.
@@ -119,6 +124,7 @@ impl Layout {
         let offer = Offer {
             device_blocks: blocks,
             path: &options.path,
+            device_node: options.device_node,
             regions: &options.nvm,
             node_log: options.node_log,
         };
@@ -308,6 +314,30 @@ impl Layout {
         let nvm_blocks = block.map_or(0, |block| block.first);
         let segments = nvm_blocks.saturating_sub(self.main) / u64::from(self.segment_blocks);
         u32::try_from(segments).expect("fewer than all segments")
+    }
+
+    /// The NUMA node of each medium in persistent memory.
+    pub(crate) fn nodes(&self) -> Vec<Option<u32>> {
+        let media = self.superblock.media().into_iter();
+        let node = |medium: Medium| (medium.kind == MediumKind::Nvm).then_some(medium.node);
+        media.map(node).collect()
+    }
+
+    /// The segments of each medium in persistent memory, and the NUMA node it is on.
+    pub(crate) fn node_segments(&self) -> Vec<(Range<u32>, u32)> {
+        let segment = u64::from(self.segment_blocks);
+        let number = |block: u64| {
+            let number = block.saturating_sub(self.main) / segment;
+            u32::try_from(number).unwrap_or(u32::MAX).min(self.segments)
+        };
+        let media = self.superblock.media().into_iter();
+        media
+            .filter(|medium| medium.kind == MediumKind::Nvm)
+            .map(|medium| {
+                let end = medium.first + medium.blocks;
+                (number(medium.first)..number(end), medium.node)
+            })
+            .collect()
     }
 
     /// Where segments for such use are looked for, in this order.

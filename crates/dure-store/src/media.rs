@@ -11,10 +11,11 @@
 //! in persistent memory is durable when the write returns.
 
 use dure_block::{
-    BLOCK_BYTES, Counters, Device, LateRequest, LateWatch, Lba, Media, QueueConfig, Result, Wait,
+    BLOCK_BYTES, Counters, Device, LateRequest, LateWatch, Lba, Media, NodeCounters, QueueConfig,
+    Result, Wait,
 };
 use dure_journal::LogMedium;
-use dure_sync::{Arc, Mutex};
+use dure_sync::{Arc, Mutex, Topology};
 
 use crate::ranks::SUBMITTING;
 use crate::units::BlockNo;
@@ -79,6 +80,8 @@ impl Default for QueueShape {
 #[derive(Debug)]
 pub struct Region {
     media: Arc<Media>,
+    /// Of the queues.
+    config: QueueConfig,
     merge: BlockMerge,
     submit_lock: SubmitLock,
     submitting: Mutex<SUBMITTING, ()>,
@@ -101,10 +104,34 @@ impl Region {
         };
         Arc::new(Region {
             media: Media::open(device, config),
+            config,
             merge: shape.merge,
             submit_lock: shape.submit_lock,
             submitting: Mutex::new(()),
         })
+    }
+
+    /// The same blocks, of which those of each medium are on a NUMA node, if on one: what cores copy
+    /// there is counted.
+    pub(crate) fn on_nodes(
+        &self,
+        device: Arc<dyn Device>,
+        nodes: &[Option<u32>],
+        topology: Arc<Topology>,
+    ) -> Arc<Region> {
+        Arc::new(Region {
+            media: Media::open_on_nodes(device, self.config, nodes, topology),
+            config: self.config,
+            merge: self.merge,
+            submit_lock: self.submit_lock,
+            submitting: Mutex::new(()),
+        })
+    }
+
+    /// What was copied from and to persistent memory near and far, if it is counted.
+    #[must_use]
+    pub fn node_counters(&self) -> Option<NodeCounters> {
+        self.media.node_counters()
     }
 
     /// Number of blocks.

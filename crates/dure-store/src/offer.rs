@@ -27,6 +27,8 @@ pub struct NvmRegion {
     pub device: Arc<dyn Device>,
     /// Where it is, for the table of media: a hint, and its name in messages.
     pub path: String,
+    /// The NUMA node it is on.
+    pub node: u32,
 }
 
 /// Where log rings and node images go, on a volume with persistent memory besides a block device.
@@ -64,6 +66,8 @@ pub(crate) struct Offer<'o> {
     pub(crate) device_blocks: u64,
     /// Where that is.
     pub(crate) path: &'o str,
+    /// The node it is on, if it is in persistent memory, too.
+    pub(crate) device_node: Option<u32>,
     pub(crate) regions: &'o [NvmRegion],
     pub(crate) node_log: NodeLog,
 }
@@ -130,7 +134,10 @@ impl Offer<'_> {
         }
         let start = if spans.is_empty() { 0 } else { segment };
         spans.push(Span {
-            kind: MediumKind::Block,
+            kind: match self.device_node {
+                Some(_) => MediumKind::Nvm,
+                None => MediumKind::Block,
+            },
             start,
             blocks: self.device_blocks.saturating_sub(start),
         });
@@ -139,7 +146,8 @@ impl Offer<'_> {
 
     /// The most journals whose logs and nodes persistent memory has room for.
     pub(crate) fn journals_max(&self, main: u64, segment_blocks: u32) -> u32 {
-        let (Some(nvm), NodeLog::Nvm) = (self.nvm_blocks(), self.node_log) else {
+        let (Some(nvm), NodeLog::Nvm, None) = (self.nvm_blocks(), self.node_log, self.device_node)
+        else {
             return u32::MAX;
         };
         // Twice what is needed, so that nodes have room.
@@ -150,7 +158,7 @@ impl Offer<'_> {
 
     /// Refuses persistent memory that is too small for what is to lie in it.
     pub(crate) fn check(&self, main: u64, segment_blocks: u32, journals: u32) -> Result<()> {
-        let Some(nvm) = self.nvm_blocks() else {
+        let (Some(nvm), None) = (self.nvm_blocks(), self.device_node) else {
             return Ok(());
         };
         let segments = match self.node_log {
@@ -193,9 +201,12 @@ impl Offer<'_> {
         let mut first = 0;
         let paths = self.regions.iter().map(|region| region.path.as_str());
         let paths = paths.chain([self.path]);
-        for (n, (span, path)) in spans.iter().zip(paths).enumerate() {
+        let nodes = self.regions.iter().map(|region| region.node);
+        let nodes = nodes.chain([self.device_node.unwrap_or(0)]);
+        for (n, ((span, path), node)) in spans.iter().zip(paths).zip(nodes).enumerate() {
             let entry = &mut table.devices[n];
             entry.kind = U32::new(span.kind.code());
+            entry.numa_node = U32::new(node);
             entry.first_block = U64::new(first);
             entry.blocks = U64::new(span.blocks);
             entry.start = U64::new(span.start);

@@ -4,7 +4,7 @@ use dure_journal::{Order, Rules};
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 
-use crate::alloc::{ActiveLogs, AllocPolicy};
+use crate::alloc::{ActiveLogs, AllocPolicy, Numa};
 use crate::media::QueueShape;
 use crate::node::NodeLock;
 use crate::rules::StoreRules;
@@ -68,6 +68,8 @@ pub struct StoreOptions {
     pub records: RecordPolicy,
     /// Where cores allocate.
     pub alloc: AllocPolicy,
+    /// In which region of persistent memory.
+    pub numa: Numa,
     /// Whether long-lived data is kept apart from data that does not.
     pub active_logs: ActiveLogs,
     /// Flushes per fsync.

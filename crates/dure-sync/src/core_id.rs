@@ -60,7 +60,8 @@ pub fn core_count() -> usize {
 #[must_use]
 pub fn core_groups(most: usize) -> Vec<Vec<CoreId>> {
     assert!(most > 0, "a group has at least one core");
-    let mut nodes = backend::numa_nodes();
+    let nodes = backend::numa_nodes().into_iter();
+    let mut nodes: Vec<Vec<usize>> = nodes.map(|(_, cores)| cores).collect();
     let count = core_count();
     // Cores that are on no node by now: they can come online later.
     let known: Vec<usize> = nodes.concat();

@@ -52,6 +52,7 @@ mod seqlock;
 mod seqlock_table;
 mod sequence_count;
 mod tally;
+mod topology;
 
 #[cfg(dure_backend = "sim")]
 pub mod sim;
@@ -82,6 +83,7 @@ pub use seqlock::{SeqLock, SeqLockReadGuard, SeqLockWriteGuard};
 pub use seqlock_table::{SeqLockTable, Words};
 pub use sequence_count::{Seen, SequenceCount};
 pub use tally::{HISTOGRAM_BUCKETS, Histogram, HistogramCounts, Tally};
+pub use topology::Topology;
 
 pub use backend::TaskLocal;
 #[cfg(dure_backend = "loom")]

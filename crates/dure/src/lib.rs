@@ -72,8 +72,8 @@ pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
     AccessTime, ActiveLogs, AllocPolicy, AllocateMode, Background, CrashGuarantee, DataMode,
-    Extents, FileKind, FlushRule, FormatOptions, FsyncScope, MountOptions, RecordPolicy,
-    RenameMode, Statistics, XattrMode,
+    Extents, FileKind, FlushRule, FormatOptions, FsyncScope, MountOptions, Numa, NumaPolicy,
+    RecordPolicy, RenameMode, Statistics, XattrMode,
 };
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};

@@ -28,6 +28,7 @@ impl Media {
         let region = |member: Member| NvmRegion {
             device: member.device,
             path: member.path,
+            node: 0,
         };
         let options = FormatOptions {
             journals: Some(2),

@@ -12,7 +12,7 @@ use dure_fs::{Layout, VolumeInfo};
 use crate::args::Info;
 use crate::exit;
 use crate::live::client::Client;
-use crate::live::wire::{Snapshot, WorkerCounts};
+use crate::live::wire::{NodeBytes, Snapshot, WorkerCounts};
 use crate::mounts;
 use crate::size::Size;
 use crate::volume::{self, Access};
@@ -118,6 +118,7 @@ fn rows_of_mounted(now: &Snapshot) -> Vec<Row> {
     if let Some(why) = &now.stopped {
         rows.push(("stopped", why.clone().into(), None));
     }
+    rows.extend(now.nodes.as_ref().map(nodes));
     rows.extend(workers(now));
     let lines = now.log.iter().map(ToString::to_string);
     let lines: Vec<String> = lines.collect();
@@ -161,6 +162,29 @@ fn rows(info: &VolumeInfo) -> Vec<Row> {
     rows
 }
 
+/// The NUMA node of persistent memory.
+fn node(medium: &Medium) -> Option<u32> {
+    (medium.kind == MediumKind::Nvm).then_some(medium.node)
+}
+
+/// How much of what was copied from and to persistent memory was on the node of the core.
+fn nodes(counts: &NodeBytes) -> Row {
+    let share = |local: u64, remote: u64| match local + remote {
+        0 => "nothing".to_owned(),
+        all => {
+            let tenths = local * 1000 / all;
+            format!("{}.{} % of {}", tenths / 10, tenths % 10, Size(all))
+        }
+    };
+    let (read, written) = (
+        share(counts.local_read, counts.remote_read),
+        share(counts.local_written, counts.remote_written),
+    );
+    let value = serde_json::to_value(counts).expect("counts are JSON");
+    let shown = format!("{written} written, {read} read");
+    ("own NUMA node", value, Some(shown))
+}
+
 /// Which medium holds what, if there are several.
 fn media(layout: &Layout) -> Option<Row> {
     let media = layout.superblock.media();
@@ -169,6 +193,11 @@ fn media(layout: &Layout) -> Option<Row> {
     }
     let holds = |medium: &Medium| {
         let in_nvm = medium.kind == MediumKind::Nvm;
+        let last = media.last().map(|last| last.kind);
+        if last == Some(MediumKind::Nvm) {
+            let tables = (medium.first < layout.main).then_some("tables, ");
+            return format!("{}logs, nodes, data", tables.unwrap_or_default());
+        }
         let tables = (medium.first < layout.main).then_some("tables");
         let logs = layout.areas(SegmentUse::Log)[0].start == 0;
         let nodes = (in_nvm == logs).then_some("logs, nodes");
@@ -178,12 +207,18 @@ fn media(layout: &Layout) -> Option<Row> {
     };
     let line = |medium: &Medium| {
         let (kind, size) = (medium.kind.name(), Size(medium.blocks * 4096));
-        format!("{kind}, {size}, was {}: {}", medium.path, holds(medium))
+        let node = node(medium).map_or_else(String::new, |node| format!(" on node {node}"));
+        format!(
+            "{kind}{node}, {size}, was {}: {}",
+            medium.path,
+            holds(medium)
+        )
     };
     let lines: Vec<String> = media.iter().map(line).collect();
     let value = media.iter().map(|medium| {
         serde_json::json!({
             "kind": medium.kind.name(),
+            "node": node(medium),
             "blocks": medium.blocks,
             "was": medium.path,
             "holds": holds(medium),

@@ -8,11 +8,14 @@ use dure_bench::say;
 use dure_block::file::FileDevice;
 use dure_block::nvm::{self, Nvm};
 use dure_block::{Device, share};
-use dure_fs::{Error, FileSystem, FormatOptions, Layout, NodeLog, NvmRegion, Owner, VolumeInfo};
-use dure_sync::Arc;
+use dure_fs::{
+    Error, FileSystem, FormatOptions, Layout, NodeLog, Numa, NvmRegion, Owner, VolumeInfo,
+};
+use dure_sync::{Arc, Topology};
 
 use crate::args::{self, Mkfs};
 use crate::exit;
+use crate::numa;
 use crate::size::Size;
 use crate::volume::{self, Access, Allocation};
 
@@ -51,8 +54,20 @@ fn make(
     held: &mut Vec<Arc<dyn Device>>,
 ) -> Result<Layout> {
     let mut options = options(args);
+    let topology = options.numa.topology();
+    if let Some(node) = options.device_node {
+        exists(&topology, path, node)?;
+    }
     for file in &args.nvm {
-        let region = region(args, file, new)?;
+        if let Some(node) = file.node {
+            exists(&topology, &file.path, node)?;
+        }
+    }
+    for file in &args.nvm {
+        let mut region = region(args, &file.path, new)?;
+        let first = topology.nodes()[0];
+        let told = || numa::node_of(&file.path).filter(|node| topology.nodes().contains(node));
+        region.node = file.node.or_else(told).unwrap_or(first);
         held.push(region.device.clone());
         options.nvm.push(region);
     }
@@ -63,6 +78,21 @@ fn make(
     }
     options.path = hint(path);
     format(args, path, device, made, &options)
+}
+
+/// Refuses a NUMA node that the machine does not have.
+fn exists(topology: &Topology, path: &Path, node: u32) -> Result<()> {
+    let nodes = topology.nodes();
+    if nodes.contains(&node) {
+        return Ok(());
+    }
+    let all: Vec<String> = nodes.iter().map(u32::to_string).collect();
+    bail!(
+        "{}: there is no NUMA node {node}; the nodes are {}; --topology says what machine is meant, if \
+         not this one",
+        path.display(),
+        all.join(", ")
+    );
 }
 
 /// A region of persistent memory; a new file if there is none.
@@ -92,7 +122,11 @@ fn region(args: &Mkfs, path: &Path, new: &mut Vec<PathBuf>) -> Result<NvmRegion>
         refuse_to_overwrite(path, &device)?;
     }
     let path = hint(path);
-    Ok(NvmRegion { device, path })
+    Ok(NvmRegion {
+        device,
+        path,
+        node: 0,
+    })
 }
 
 /// Where a medium is, for the table of media and for messages.
@@ -188,6 +222,11 @@ fn options(args: &Mkfs) -> FormatOptions {
         node_log: match args.node_log {
             args::NodeLog::Nvm => NodeLog::Nvm,
             args::NodeLog::Block => NodeLog::Block,
+        },
+        device_node: args.node,
+        numa: Numa {
+            policy: args.numa,
+            topology: args.topology.clone().map(Arc::new),
         },
         ..FormatOptions::default()
     }

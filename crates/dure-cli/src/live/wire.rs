@@ -107,6 +107,9 @@ pub(crate) struct Snapshot {
     pub(crate) blocks: u64,
     pub(crate) blocks_free: u64,
     pub(crate) device: Requests,
+    /// Copies from and to persistent memory on the core's NUMA node and on others.
+    #[serde(default)]
+    pub(crate) nodes: Option<NodeBytes>,
     pub(crate) journals: Vec<JournalCounts>,
     /// Writes that slept because there were many dirty pages.
     pub(crate) pauses: u64,
@@ -156,6 +159,26 @@ impl WorkerCounts {
             false => format!("{first}-{last}"),
         };
         ranges.iter().map(text).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Bytes copied near and far.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct NodeBytes {
+    pub(crate) local_read: u64,
+    pub(crate) remote_read: u64,
+    pub(crate) local_written: u64,
+    pub(crate) remote_written: u64,
+}
+
+impl From<dure_block::NodeCounters> for NodeBytes {
+    fn from(counts: dure_block::NodeCounters) -> NodeBytes {
+        NodeBytes {
+            local_read: counts.local_read,
+            remote_read: counts.remote_read,
+            local_written: counts.local_written,
+            remote_written: counts.remote_written,
+        }
     }
 }
 
@@ -417,6 +440,7 @@ impl Snapshot {
             cleaned_blocks: activity.cleaned_blocks,
             blocks: activity.room.blocks,
             blocks_free: activity.room.blocks_free,
+            nodes: activity.nodes.map(NodeBytes::from),
             device: Requests {
                 reads: device.reads,
                 blocks_read: device.blocks_read,

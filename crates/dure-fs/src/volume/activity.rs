@@ -15,6 +15,9 @@ pub struct Activity {
     pub journals: Vec<LogStatistics>,
     /// Requests to the device.
     pub device: dure_block::Counters,
+    /// Bytes copied from and to persistent memory on the NUMA node of the core and on others; `None`
+    /// of a volume on one device.
+    pub nodes: Option<dure_block::NodeCounters>,
     /// Checkpoints completed.
     pub checkpoints: u64,
     /// Node images that checkpoints wrote.
@@ -43,6 +46,7 @@ impl FileSystem {
         Activity {
             journals: journal.map_or_else(Vec::new, |journal| journal.statistics()),
             device: volume.region.counters(),
+            nodes: volume.region.node_counters(),
             checkpoints: sum(&volume.store.counters.checkpoints),
             images: sum(&volume.store.counters.images),
             rings_grown: sum(&volume.store.counters.rings_grown),

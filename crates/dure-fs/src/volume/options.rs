@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use dure_block::{Hybrid, Wait};
 use dure_journal::{Order, Rules};
-use dure_store::alloc::{ActiveLogs, AllocPolicy};
+use dure_store::alloc::{ActiveLogs, AllocPolicy, Numa, NumaPolicy};
 use dure_store::error::Error;
 use dure_store::format::name::FileKind;
 use dure_store::media::{BlockMerge, QueueShape, SubmitLock};
 use dure_store::node::NodeLock;
 use dure_store::{Durability, FlushRule, RecordPolicy, Recover, StoreOptions};
-use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
+use dure_sync::{Arc, Topology};
 
 use super::VolumeRules;
 
@@ -170,6 +170,8 @@ pub struct MountOptions {
     pub log_data_pages: u32,
     /// Where cores allocate.
     pub alloc: AllocPolicy,
+    /// In which region of persistent memory they do, and on what machine.
+    pub numa: Numa,
     /// Whether long-lived data is kept apart from short-lived data.
     pub active_logs: ActiveLogs,
     /// How tasks that share a file exclude each other from ranges.
@@ -233,6 +235,7 @@ impl Default for MountOptions {
             fsync: FsyncScope::default(),
             log_data_pages: LOG_DATA_PAGES,
             alloc: AllocPolicy::default(),
+            numa: Numa::default(),
             active_logs: ActiveLogs::default(),
             range_lock: RangeLock::default(),
             range_wait: RangeWait::default(),
@@ -338,6 +341,12 @@ impl MountOptions {
                     ("global", AllocPolicy::Global),
                 ];
                 self.alloc = choose(key, value, &words)?;
+            }
+            "numa" => self.numa.policy = choose(key, value, &NumaPolicy::ALL)?,
+            "topology" => {
+                let topology = value.parse::<Topology>();
+                let topology = topology.map_err(|why| format!("{key}={why}"))?;
+                self.numa.topology = Some(Arc::new(topology));
             }
             "active_logs" => {
                 let words = [("2", ActiveLogs::Two), ("4", ActiveLogs::Four)];
@@ -508,6 +517,7 @@ impl MountOptions {
             order: self.order,
             records: self.records,
             alloc: self.alloc,
+            numa: self.numa.clone(),
             active_logs: self.active_logs,
             flush: self.flush,
             node_lock: self.node_lock,

@@ -48,6 +48,7 @@ impl On {
         let region = |device| NvmRegion {
             device,
             path: "nvm".to_owned(),
+            node: 0,
         };
         let options = FormatOptions {
             nvm: media.into_iter().map(region).collect(),

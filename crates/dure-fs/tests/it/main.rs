@@ -6,6 +6,7 @@ mod faults;
 mod golden;
 mod hostile;
 mod large;
+mod numa;
 mod resize;
 mod rot;
 mod worker_dies;

@@ -207,6 +207,7 @@ fn format(media: On, journals: u32) -> dure_fs::Result<(Arc<RamDevice>, Raw)> {
         format.nvm = vec![NvmRegion {
             device: run_of(&all, 0, nvm_blocks),
             path: "nvm".to_owned(),
+            node: 0,
         }];
     }
     FileSystem::format(raw.disk(&all), &format)?;

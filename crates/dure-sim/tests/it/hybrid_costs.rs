@@ -88,6 +88,7 @@ fn volume(node_log: Option<NodeLog>, flush: Duration) -> Volume {
     format.nvm = vec![NvmRegion {
         device: device.clone(),
         path,
+        node: 0,
     }];
     FileSystem::format(disk.clone(), &format).expect("a volume can be made");
     let members = [device, disk].map(|device| Member {

@@ -11,17 +11,22 @@
 //! | `global` | one for all cores: one shared cursor | ext4 without affinity, the baseline |
 //! | `local` | the core's own | Z-Journal's block-group affinity ("low sharing"), pNOVA |
 //!
+//! In which region of persistent memory: `numa`.
+//!
 //! **Invariants.** Only *where* differs: reservations, limits and what is durable are the same.
 //! Which journal a core uses is not decided here. **On a crash** nothing of this is remembered.
 
 mod active_logs;
 mod global;
 mod local;
+mod numa;
 
 use dure_sync::CoreId;
 
 pub use active_logs::ActiveLogs;
 pub use active_logs::Temperature;
+pub(crate) use numa::Homes;
+pub use numa::{Numa, NumaPolicy};
 
 /// Which partition serves a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -82,6 +82,8 @@ pub struct Medium {
     pub uuid: [u8; 16],
     /// Of which kind it is.
     pub kind: MediumKind,
+    /// The NUMA node it is on.
+    pub node: u32,
     /// First block of its run in the linear space.
     pub first: u64,
     /// Length of the run.
@@ -107,6 +109,7 @@ impl SuperBlock {
             Some(Medium {
                 uuid: entry.uuid,
                 kind: MediumKind::from_code(entry.kind.get())?,
+                node: entry.numa_node.get(),
                 first: entry.first_block.get(),
                 blocks: entry.blocks.get(),
                 start: entry.start.get(),

@@ -34,6 +34,7 @@ impl Disk {
         NvmRegion {
             device: self.device(),
             path,
+            node: 0,
         }
     }
 

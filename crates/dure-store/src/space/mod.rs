@@ -46,7 +46,7 @@ use self::partition::{Partitions, Piece, Stream};
 use self::reserve::Available;
 use self::segment::{Role, SegmentState};
 use self::segments::Segments;
-use crate::alloc::Temperature;
+use crate::alloc::{Homes, Numa, Temperature};
 use crate::error::Result;
 use crate::format::sit::{SegmentUse, SitEntry};
 use crate::format::summary::SummaryEntry;
@@ -77,6 +77,7 @@ pub struct Space {
     packs: Arc<Packs>,
     segments: Segments,
     partitions: Partitions,
+    homes: Homes,
     available: Available,
     /// Live blocks.
     live: Counter,
@@ -147,6 +148,7 @@ impl Space {
             packs,
             segments,
             partitions: Partitions::new(layout.journals, layout.segments),
+            homes: Homes::default(),
             available: Available::new(core_count(), main_blocks, main_blocks - live),
             live: Counter::new(),
             freeing: Counter::new(),
@@ -160,6 +162,13 @@ impl Space {
             .live
             .add(i64::try_from(live).expect("the blocks of a volume fit in 63 bits"));
         space
+    }
+
+    /// The same with partitions at home on the nodes of a machine.
+    pub(crate) fn on(mut self, numa: &Numa) -> Space {
+        let regions = self.layout.node_segments();
+        self.homes = Homes::new(numa, regions, self.layout.journals);
+        self
     }
 
     /// Reserves `blocks` blocks for the caller; `false` if there are not as many for this class.
@@ -226,18 +235,14 @@ impl Space {
         }
     }
 
-    /// A wholly free segment for a log ring, out of the blocks that any class may reserve; `None`
+    /// A wholly free segment for the log ring of a partition, out of the blocks that any class may reserve; `None`
     /// if there is none.
-    pub(crate) fn alloc_segment(&self, usage: SegmentUse) -> Option<SegNo> {
-        assert!(
-            usage == SegmentUse::Log,
-            "only log rings take whole segments, not {usage:?}"
-        );
+    pub(crate) fn alloc_log_segment(&self, partition: CoreId) -> Option<SegNo> {
         let core = current_core();
         if !self.reserve(core, self.layout.segment_blocks, OpClass::Normal) {
             return None;
         }
-        let segment = self.take_log_segment(core);
+        let segment = self.take_log_segment(partition);
         if segment.is_none() {
             self.unreserve(core, self.layout.segment_blocks);
         }

@@ -9,7 +9,7 @@
 //! data, by how long it is likely to live; while free segments are few, one. A core uses the
 //! partition of its number. When an open segment is full, the partition takes the next one: a
 //! wholly free one of its own range, then of the others' from near to far (segments whose lock is
-//! taken are skipped); where there are two areas, first in that which suits the use, there also one
+//! taken are skipped); where there are several areas (of persistent memory: on several nodes), first in that which suits the use, there also one
 //! with a fair number of free blocks; then the segment with most free blocks (*slack allocation*: the log is
 //! threaded through the holes; nothing live is ever overwritten), and when all that is left lies in
 //! segments that others have open, single blocks of those.
@@ -80,6 +80,8 @@ pub(crate) struct Open {
     warm: Option<SegNo>,
     cold: Option<SegNo>,
     node: Option<SegNo>,
+    /// Segments opened so far.
+    turn: u32,
 }
 
 impl Open {
@@ -175,24 +177,29 @@ impl Space {
             *partition.of(what, plenty) = None;
         }
         let index = self.partitions.index(core);
-        let piece = self.open_next(index, what.usage(), want);
+        partition.turn = partition.turn.wrapping_add(1);
+        let piece = self.open_next(index, what.usage(), want, partition.turn);
         *partition.of(what, plenty) = piece.map(|piece| piece.segment);
         drop(partition);
         piece.or_else(|| self.scrape(index, want))
     }
 
     /// Opens another segment and takes blocks from it.
-    fn open_next(&self, index: u32, usage: SegmentUse, want: u32) -> Option<Piece> {
+    fn open_next(&self, index: u32, usage: SegmentUse, want: u32, turn: u32) -> Option<Piece> {
         let fair = self.segments.segment_blocks / 8;
         let areas = self.layout.areas(usage);
-        let mut suitable = areas.iter().filter(|area| !area.is_empty());
+        let used = areas.iter().filter(|area| !area.is_empty());
+        let suitable: Vec<Range<u32>> = used
+            .flat_map(|area| self.homes.order(index, area, turn))
+            .collect();
         suitable
+            .iter()
             .find_map(|area| {
                 let whole = self.open_whole(index, area, usage, want);
                 whole.or_else(|| self.open_slack(index, area, fair, want))
             })
             .or_else(|| {
-                let mut areas = areas.iter();
+                let mut areas = suitable.iter();
                 areas.find_map(|area| self.open_slack(index, area, 1, want))
             })
     }
@@ -205,7 +212,10 @@ impl Space {
         let take = |state: &mut SegmentState| {
             (state.role == Role::Closed && state.allocated.is_empty()).then(|| state.become_log())
         };
-        for range in self.ranges_from(index, area) {
+        let turn = self.segments.used_for(SegmentUse::Log);
+        let parts = self.homes.order(index, area, turn);
+        let ranges = parts.iter().flat_map(|part| self.ranges_from(index, part));
+        for range in ranges {
             for segment in self.segments.whole_in(range) {
                 if self.segments.with(segment, take).is_some() {
                     return Some(segment);

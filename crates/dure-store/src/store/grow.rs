@@ -18,7 +18,6 @@ use dure_sync::clock;
 
 use super::{RING_SEGMENTS, Store};
 use crate::error::{Error, Result};
-use crate::format::sit::SegmentUse;
 use crate::options::RecordPolicy;
 use crate::units::{BlockNo, journal_id, to_usize};
 
@@ -187,7 +186,7 @@ impl Store {
         if self.is_largest(id) {
             return Ok(false);
         }
-        let Some(segment) = self.space.alloc_segment(SegmentUse::Log) else {
+        let Some(segment) = self.space.alloc_log_segment(CoreId::new(id.number())) else {
             return Ok(false);
         };
         let BlockNo(first) = self.layout.segment_start(segment);

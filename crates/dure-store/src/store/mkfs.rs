@@ -12,7 +12,6 @@ use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::error::{Error, Result};
 use crate::format::inode::{AttributesRecord, Time};
 use crate::format::node::{NodeImage, NodeKind};
-use crate::format::sit::SegmentUse;
 use crate::format::stamp::Turn;
 use crate::format::volume::{STATE_CLEAN, VolumeHeader};
 use crate::layout::{FormatOptions, Layout, Owner};
@@ -22,7 +21,7 @@ use crate::node::nat::Nat;
 use crate::packs::Packs;
 use crate::rules::StoreRules;
 use crate::space::{OpClass, Space};
-use crate::units::{BlockNo, Ino, Nid, to_u64, to_usize};
+use crate::units::{BlockNo, Ino, Nid, nth_core, to_u64, to_usize};
 
 /// Log segments each journal begins with.
 pub const RING_SEGMENTS: u32 = 2;
@@ -58,7 +57,8 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
         layout.pack - layout.volume_header,
     )?;
     let packs = Arc::new(Packs::new(&layout));
-    let space = Arc::new(Space::new_empty(region.clone(), &layout, packs.clone()));
+    let space = Space::new_empty(region.clone(), &layout, packs.clone());
+    let space = Arc::new(space.on(&options.numa));
     let rings = rings(&layout, &space)?;
     let seed = layout.crc_seed;
     write_fresh_headers(&region.log_medium(), seed, layout.segment_blocks, &rings)?;
@@ -114,8 +114,9 @@ fn zero(region: &Region, first: u64, blocks: u64) -> Result<()> {
 
 fn rings(layout: &Layout, space: &Space) -> Result<Vec<RingStart>> {
     let ring = |journal: u32| {
+        let partition = nth_core(to_usize(journal.into()), to_usize(layout.journals.into()));
         let segment = |_| {
-            let segment = space.alloc_segment(SegmentUse::Log);
+            let segment = space.alloc_log_segment(partition);
             let segment = segment.ok_or(Error::NoSpace {
                 what: "segments for the logs",
             })?;

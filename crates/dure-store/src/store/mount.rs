@@ -53,7 +53,7 @@ impl Mount {
     /// `NotDure`, `Unsupported`, `Corrupt`, `TooSmall` when the device is shorter than the volume,
     /// `Unlogged` when there is nothing to recover it from, or a failed read.
     pub fn begin(device: Arc<dyn Device>, options: StoreOptions) -> Result<Mount> {
-        let region = Region::open_with(device, options.queues);
+        let region = Region::open_with(device.clone(), options.queues);
         let layout = read_layout(&region)?;
         if !options.read_only && !layout.superblock.writable() {
             return Err(Error::Unsupported {
@@ -63,6 +63,10 @@ impl Mount {
         if !options.read_only {
             stamps::are_stamped(&region, &layout)?;
         }
+        let region = match layout.superblock.media().len() {
+            1 => region,
+            _ => region.on_nodes(device, &layout.nodes(), options.numa.topology()),
+        };
         let header = read_header(&region, &layout)?;
         if header.0.state.get() == STATE_UNLOGGED {
             return Err(Error::Unlogged);
@@ -193,7 +197,8 @@ impl Mount {
     /// The space map as the last checkpoint left it.
     pub(super) fn load_space(&self) -> Result<Space> {
         let packs = self.nat.packs.clone();
-        Space::load(self.region.clone(), &self.layout, packs)
+        let space = Space::load(self.region.clone(), &self.layout, packs)?;
+        Ok(space.on(&self.options.numa))
     }
 
     fn writer<'v>(&'v self, space: &'v Space, checkpoint: u64) -> Writer<'v> {

@@ -212,8 +212,8 @@ pub(crate) fn pin_among(cores: &[usize]) -> bool {
 pub(crate) fn vital_thread_died() {}
 
 /// One node with the one core.
-pub(crate) fn numa_nodes() -> Vec<Vec<usize>> {
-    vec![vec![0]]
+pub(crate) fn numa_nodes() -> Vec<(u32, Vec<usize>)> {
+    vec![(0, vec![0])]
 }
 
 /// The one core.

@@ -277,9 +277,9 @@ pub(crate) fn pin_among(cores: &[usize]) -> bool {
 pub(crate) fn vital_thread_died() {}
 
 /// A virtual machine has one node.
-pub(crate) fn numa_nodes() -> Vec<Vec<usize>> {
+pub(crate) fn numa_nodes() -> Vec<(u32, Vec<usize>)> {
     match dure_vcpu::core_count() {
-        Some(count) => vec![(0..count).collect()],
+        Some(count) => vec![(0, (0..count).collect())],
         None => real::numa_nodes(),
     }
 }

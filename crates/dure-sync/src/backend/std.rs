@@ -225,15 +225,17 @@ pub(crate) fn vital_thread_died() {
 }
 
 /// The cores of each NUMA node; nothing if the kernel does not tell.
-pub(crate) fn numa_nodes() -> Vec<Vec<usize>> {
+pub(crate) fn numa_nodes() -> Vec<(u32, Vec<usize>)> {
     let Ok(entries) = std::fs::read_dir("/sys/devices/system/node") else {
         return Vec::new();
     };
-    let mut nodes: Vec<Vec<usize>> = entries
-        .flatten()
-        .filter_map(|entry| std::fs::read_to_string(entry.path().join("cpulist")).ok())
-        .filter_map(|list| parse_cores(&list))
-        .collect();
+    let node = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        let number = name.to_str()?.strip_prefix("node")?.parse().ok()?;
+        let list = std::fs::read_to_string(entry.path().join("cpulist")).ok()?;
+        Some((number, parse_cores(&list)?))
+    };
+    let mut nodes: Vec<(u32, Vec<usize>)> = entries.flatten().filter_map(node).collect();
     nodes.sort_unstable();
     nodes
 }

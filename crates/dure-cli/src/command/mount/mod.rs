@@ -335,7 +335,12 @@ fn recovery(found: &RecoveryStatistics) -> String {
 /// Facts about the mount for `dure top`.
 fn mounted(args: &Mount, file_system: &FileSystem, directory: &Path, read_only: bool) -> Mounted {
     let uuid = file_system.layout().superblock.uuid;
-    let kept = |key: &str| ["journal", "flush", "fsync", "alloc", "data", "commit"].contains(&key);
+    let kept = |key: &str| {
+        [
+            "journal", "flush", "fsync", "alloc", "numa", "data", "commit",
+        ]
+        .contains(&key)
+    };
     let shown = args.options.iter();
     let shown = shown.filter(|option| kept(option.split('=').next().unwrap_or_default()));
     let shown: Vec<&str> = shown.map(String::as_str).collect();

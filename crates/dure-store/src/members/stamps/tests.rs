@@ -47,6 +47,7 @@ fn made() -> Image {
         nvm: vec![NvmRegion {
             device: nvm.device,
             path: nvm.path,
+            node: 0,
         }],
         ..FormatOptions::default()
     };

@@ -285,7 +285,7 @@ fn journal_headers_overrule_the_sit() {
     let space = empty(1);
     let block = take(&space, 0);
     space.settle([Effect::Live(one(block))]);
-    let freed = space.alloc_segment(SegmentUse::Log).unwrap();
+    let freed = space.alloc_log_segment(CoreId::new(0)).unwrap();
     write(&space, 1);
     let space = reload(&space).unwrap();
     assert_eq!(

@@ -205,7 +205,7 @@ fn a_free_that_the_map_contradicts_is_corruption_and_changes_nothing() {
     assert!(said.contains("twice"), "{said}");
 
     let space = empty(4);
-    let log = space.alloc_segment(SegmentUse::Log).unwrap();
+    let log = space.alloc_log_segment(CoreId::new(0)).unwrap();
     space.settle([Effect::Free(one(space.layout.segment_start(log)))]);
     let said = corrupt(space.check());
     assert!(said.contains("part of a log"), "{said}");
@@ -401,7 +401,7 @@ fn temperatures_have_segments_of_their_own_while_there_are_free_ones() {
 fn log_segments_come_out_of_the_available_blocks() {
     let space = empty(2);
     let before = space.statistics();
-    let segment = space.alloc_segment(SegmentUse::Log).unwrap();
+    let segment = space.alloc_log_segment(CoreId::new(0)).unwrap();
     let during = space.statistics();
     assert_eq!(during.available, before.available - 32);
     assert_eq!((during.free, during.segments_log), (before.free - 32, 1));
@@ -414,7 +414,7 @@ fn log_segments_come_out_of_the_available_blocks() {
         assert_ne!(space.locate(block).0, segment, "a block of a log");
         assert!(all.insert(block));
     }
-    assert!(space.alloc_segment(SegmentUse::Log).is_none());
+    assert!(space.alloc_log_segment(CoreId::new(0)).is_none());
 }
 
 fn take_kept(space: &Space) -> BlockNo {

@@ -207,7 +207,7 @@ impl Model {
                 self.replaced.clear();
             }
             Step::TakeLog => {
-                let segment = space.alloc_segment(SegmentUse::Log);
+                let segment = space.alloc_log_segment(CoreId::new(0));
                 if let Some(segment) = segment {
                     let first = space.layout.segment_start(segment);
                     self.take(space, Run { first, count: 32 });
