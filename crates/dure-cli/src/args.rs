@@ -230,7 +230,7 @@ pub struct Mkfs {
     /// Size of the --nvm files that are not there yet.
     #[arg(long, value_name = "SIZE", requires = "nvm")]
     pub nvm_size: Option<Size>,
-    /// Refuse --nvm files that are not mapped directly (DAX).
+    /// Refuse --nvm files, and with --node the VOLUME, that are not mapped directly (DAX).
     #[arg(long, requires = "nvm")]
     pub require_dax: bool,
     /// Where logs and nodes go: to persistent memory, or with the data.
@@ -268,7 +268,7 @@ pub struct NvmFile {
 fn region(text: &str) -> Result<NvmFile, String> {
     let with_node = text.rsplit_once('@').and_then(|(path, node)| {
         let node = node.parse::<u32>().ok()?;
-        (!path.is_empty()).then(|| (path, Some(node)))
+        (!path.is_empty()).then_some((path, Some(node)))
     });
     let (path, node) = with_node.unwrap_or((text, None));
     let path = PathBuf::from(path);

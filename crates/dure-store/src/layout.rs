@@ -60,6 +60,19 @@ pub struct FormatOptions {
     pub numa: Numa,
 }
 
+impl FormatOptions {
+    /// The media, of which the device has so many blocks.
+    fn offer(&self, device_blocks: u64) -> Offer<'_> {
+        Offer {
+            device_blocks,
+            path: &self.path,
+            device_node: self.device_node,
+            regions: &self.nvm,
+            node_log: self.node_log,
+        }
+    }
+}
+
 /// User and group of an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Owner {
@@ -121,13 +134,7 @@ impl Layout {
     /// `TooSmall`, `BadOption`; `Medium` for persistent memory that is too small for its part.
     pub fn plan(blocks: u64, options: &FormatOptions, cores: u32) -> Result<Layout> {
         check_options(blocks, options)?;
-        let offer = Offer {
-            device_blocks: blocks,
-            path: &options.path,
-            device_node: options.device_node,
-            regions: &options.nvm,
-            node_log: options.node_log,
-        };
+        let offer = options.offer(blocks);
         let segment_blocks = segment_blocks_for(&offer, options.segment_blocks)?;
         let spans = offer.spans(segment_blocks)?;
         let blocks = spans.iter().map(|span| span.blocks).sum();

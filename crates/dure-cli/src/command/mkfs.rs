@@ -159,7 +159,7 @@ fn prepare(args: &Mkfs, path: &Path, plans: &FormatOptions) -> Result<(Arc<dyn D
         plan(plans, path, bytes / BLOCK)?;
         let options = volume::exclusively(Access::Write);
         let device = volume::create_image(path, bytes / BLOCK, how, options)?;
-        return Ok((share(device), Made::New));
+        return Ok((used(args, device)?, Made::New));
     };
     if found.is_dir() {
         bail!(
@@ -181,7 +181,16 @@ fn prepare(args: &Mkfs, path: &Path, plans: &FormatOptions) -> Result<(Arc<dyn D
     }
     let device = volume::file_device(path, Access::Write)?;
     let device = resized(args, plans, device)?;
-    Ok((share(device), Made::Existing))
+    Ok((used(args, device)?, Made::Existing))
+}
+
+/// The device of the volume, which must be mapped directly if it is to be persistent memory, and all
+/// of that must be.
+fn used(args: &Mkfs, device: FileDevice) -> Result<Arc<dyn Device>> {
+    Ok(match args.node {
+        Some(_) if args.require_dax => nvm::open(device, Nvm::Direct)?,
+        _ => share(device),
+    })
 }
 
 /// What a volume of so many blocks would be, to refuse what cannot be before anything is changed.

@@ -10,6 +10,7 @@ mod messages;
 mod metrics;
 mod mount_options;
 mod program;
+mod regions;
 mod rescue;
 mod resize;
 mod top;

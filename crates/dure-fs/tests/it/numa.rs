@@ -127,7 +127,8 @@ fn two_nodes() -> Topology {
 fn what_a_core_writes_is_on_its_own_node() {
     let share_of = |policy| {
         let numa = numa(policy, two_nodes());
-        let machine = Machine::new(&[(2048, 0), (2048, 1)], &numa, 2);
+        // Of a small volume partition 0 has the first half: here that is on the other core's node.
+        let machine = Machine::new(&[(2048, 1), (2048, 0)], &numa, 2);
         let fs = machine.mount(&numa, 1);
         let before = fs.activity().nodes.expect("it is counted");
         two_cores_write(&fs, 60);
@@ -142,8 +143,8 @@ fn what_a_core_writes_is_on_its_own_node() {
     let local = share_of(NumaPolicy::Local);
     let first = share_of(NumaPolicy::First);
     let interleaved = share_of(NumaPolicy::Interleave);
-    assert!(local >= 95, "local: {local} %");
-    assert!(first <= 60, "first: {first} %");
+    assert!(local >= 90, "local: {local} %");
+    assert!(first <= 20, "first: {first} %");
     assert!(
         (20..=80).contains(&interleaved),
         "interleave: {interleaved} %"

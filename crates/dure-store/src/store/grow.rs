@@ -14,7 +14,7 @@
 
 use dure_block::Lba;
 use dure_journal::{JournalId, Stall};
-use dure_sync::clock;
+use dure_sync::{CoreId, clock};
 
 use super::{RING_SEGMENTS, Store};
 use crate::error::{Error, Result};
