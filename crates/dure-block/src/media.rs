@@ -374,6 +374,31 @@ impl Media {
         Ok(())
     }
 
+    /// Tells the devices that have something to gain from it that the content of these blocks is
+    /// not needed. Returns of how many blocks that was.
+    ///
+    /// # Errors
+    /// A failed discard; a range that is not in the space.
+    pub fn discard(&self, lba: Lba, blocks: u64) -> Result<u64> {
+        let mut told = 0;
+        for (index, at, _, count) in self.pieces(Op::Discard, lba, blocks)? {
+            match &self.places[index].medium {
+                Medium::Blocks { queue, .. } if queue.info().discard => {
+                    queue.discard(at, count)?;
+                    told += count;
+                }
+                Medium::Blocks { .. } | Medium::Nvm(_) => {}
+            }
+        }
+        Ok(told)
+    }
+
+    /// Whether a discard frees anything on one of the devices.
+    #[must_use]
+    pub fn discards(&self) -> bool {
+        self.queues().any(|queue| queue.info().discard)
+    }
+
     fn pieces(
         &self,
         op: Op,

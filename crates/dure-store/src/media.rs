@@ -238,6 +238,22 @@ impl Region {
         self.media.write_head(medium, Lba::new(first.0), bytes)
     }
 
+    /// Tells the media that these blocks are free, and may be anything from now on. Returns how many
+    /// of them lie where that is of use.
+    ///
+    /// # Errors
+    /// As [`Region::read`].
+    pub(crate) fn discard(&self, first: BlockNo, blocks: u64) -> Result<u64> {
+        self.make(&[SubmitLock::Writes, SubmitLock::All], |media| {
+            media.discard(Lba::new(first.0), blocks)
+        })
+    }
+
+    /// Whether there is a medium that a discard is of use to.
+    pub(crate) fn discards(&self) -> bool {
+        self.media.discards()
+    }
+
     /// What the journal's logs are on: for scans, fresh headers and the running logs.
     #[must_use]
     pub fn log_medium(&self) -> LogMedium {

@@ -1,6 +1,8 @@
 //! Lock ranks of dure-store: a thread takes locks in ascending rank only. `docs/design/locking.md`
 //! has the whole table; dure-sync checks it in debug builds and in simulation.
 
+/// Free blocks that are being trimmed; held over I/O.
+pub const TRIM: u8 = 53;
 /// The one checkpoint at a time; held over I/O. Begun wherever an `Op` may begin.
 pub const CHECKPOINT: u8 = 55;
 /// One bucket of a directory that tasks share; several in ascending (nid, index); held over reads

@@ -1,7 +1,10 @@
 //! Calls on a mounted volume that are not about files.
 
+use std::ops::Range;
+
 use dure_store::RecoveryStatistics;
 use dure_store::error::Result;
+use dure_store::units::BLOCK_BYTES_U64;
 
 use super::FileSystem;
 
@@ -19,6 +22,26 @@ impl FileSystem {
     #[doc(hidden)]
     pub fn background_now(&self) -> Result<()> {
         self.0.background_round()
+    }
+
+    /// Tells the device which blocks within `bytes` are free, in runs of at least `least` bytes,
+    /// after what was deleted has become durable. Returns how many bytes that were; less than is
+    /// free where other tasks need the last free blocks, and never what the volume has not used yet.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Stopped`; what a commit reports; a failed discard.
+    pub fn trim(&self, bytes: Range<u64>, least: u64) -> Result<u64> {
+        self.0.check_writable()?;
+        self.0.commit_all()?;
+        let blocks = bytes.start.div_ceil(BLOCK_BYTES_U64)..bytes.end / BLOCK_BYTES_U64;
+        let told = self.0.trim(blocks, least.div_ceil(BLOCK_BYTES_U64))?;
+        Ok(told * BLOCK_BYTES_U64)
+    }
+
+    /// Whether there is a device below that [`FileSystem::trim`] is of use to.
+    #[must_use]
+    pub fn can_trim(&self) -> bool {
+        self.0.can_trim()
     }
 
     /// Checkpoints, as when a log is full. For tests.

@@ -9,6 +9,7 @@ mod large;
 mod numa;
 mod resize;
 mod rot;
+mod trim;
 mod worker_dies;
 mod workers;
 mod workload;

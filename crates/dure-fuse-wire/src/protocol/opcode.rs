@@ -64,6 +64,8 @@ pub const CREATE: u32 = 35;
 pub const INTERRUPT: u32 = 36;
 /// The last request.
 pub const DESTROY: u32 = 38;
+/// ioctl(2), of those commands whose number says what they take and give.
+pub const IOCTL: u32 = 39;
 /// Many FORGETs.
 pub const BATCH_FORGET: u32 = 42;
 /// fallocate(2).

@@ -187,6 +187,15 @@ pub enum Operation<'a> {
         /// How the reply counts.
         form: CopyForm,
     },
+    /// IOCTL.
+    Ioctl {
+        /// The command.
+        command: u32,
+        /// What it takes.
+        data: &'a [u8],
+        /// Bytes of an answer at most.
+        size: u32,
+    },
     /// RELEASE.
     Release,
     /// CREATE, OPEN, OPENDIR, FLUSH, ACCESS and what is best left to the kernel, or not known.
@@ -230,6 +239,7 @@ impl Operation<'_> {
             | Operation::GetXattr { .. }
             | Operation::ListXattr { .. }
             | Operation::Seek { .. }
+            | Operation::Ioctl { .. }
             | Operation::Release
             | Operation::Unserved(_) => None,
         }

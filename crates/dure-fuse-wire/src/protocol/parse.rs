@@ -7,7 +7,7 @@ use super::opcode as op;
 use super::operation::{CopyForm, ListForm, Operation, Request};
 use super::request::{
     BatchForgetIn, CopyIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetXattrIn,
-    InHeader, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn, SetAttrIn,
+    InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn, SetAttrIn,
     SetXattrIn, WriteIn,
 };
 
@@ -167,6 +167,15 @@ fn rename<'a>(to: u64, flags: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>>
     })
 }
 
+fn ioctl<'a>(rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
+    let asked: &IoctlIn = rest.record()?;
+    Ok(Operation::Ioctl {
+        command: asked.command,
+        data: rest.bytes(asked.in_size)?,
+        size: asked.out_size,
+    })
+}
+
 /// Requests about content, of files and of directories; others are passed on.
 fn content<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
     Ok(match opcode {
@@ -213,6 +222,7 @@ fn content<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
                 mode: range.mode,
             }
         }
+        op::IOCTL => ioctl(rest)?,
         op::LSEEK => {
             let seek: &LseekIn = rest.record()?;
             Operation::Seek {

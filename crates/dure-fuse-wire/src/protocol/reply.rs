@@ -280,6 +280,21 @@ pub struct LseekOut {
 }
 const _: () = assert!(size_of::<LseekOut>() == 8);
 
+/// IOCTL; what the command gives follows.
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct IoctlOut {
+    /// What ioctl(2) returns.
+    pub result: i32,
+    /// None are needed.
+    pub flags: u32,
+    /// Only for character devices.
+    pub in_iovs: u32,
+    /// Only for character devices.
+    pub out_iovs: u32,
+}
+const _: () = assert!(size_of::<IoctlOut>() == 16);
+
 /// COPY_FILE_RANGE_64.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

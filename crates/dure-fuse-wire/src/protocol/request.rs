@@ -283,6 +283,25 @@ pub struct FallocateIn {
 }
 const _: () = assert!(size_of::<FallocateIn>() == 32);
 
+/// IOCTL; what the command takes follows.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct IoctlIn {
+    /// File handle.
+    pub handle: u64,
+    /// Of whom it is asked, and how.
+    pub flags: u32,
+    /// The command.
+    pub command: u32,
+    /// Its argument, an address of the caller.
+    pub argument: u64,
+    /// Bytes that follow.
+    pub in_size: u32,
+    /// Bytes of an answer at most.
+    pub out_size: u32,
+}
+const _: () = assert!(size_of::<IoctlIn>() == 32);
+
 /// LSEEK.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

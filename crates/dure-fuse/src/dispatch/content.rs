@@ -1,10 +1,16 @@
 //! Content of files.
 
+use dure_fs::SyncScope;
+
 use super::{Call, Outcome, Sent, done};
 use crate::server::{Answer, Caller};
 use dure_fuse_wire::protocol::operation::CopyForm;
-use dure_fuse_wire::protocol::reply::{CopyOut, LseekOut, WriteOut};
+use dure_fuse_wire::protocol::reply::{CopyOut, IoctlOut, LseekOut, WriteOut};
 use dure_fuse_wire::protocol::request::CopyIn;
+
+/// ioctl(2) of fstrim(8), `_IOWR('X', 121, struct fstrim_range)`: which bytes, and runs of at least
+/// how many. It gives how many bytes were trimmed in place of the second.
+pub(super) const FITRIM: u32 = 0xc018_5879;
 
 /// What a copy does at most, when the reply counts in 32 bits.
 const COPY_BYTES: u64 = 1 << 30;
@@ -48,12 +54,32 @@ impl Call<'_> {
         done(self.server.allocate(node, offset, len, mode))
     }
 
+    pub(super) fn fsync(self, scope: SyncScope) -> Outcome {
+        done(self.server.fsync(self.request.node, scope))
+    }
+
     pub(super) fn seek(self, offset: u64, whence: u32) -> Outcome {
         // The offset is one of lseek(2), which has a sign.
         i64::try_from(offset).map_err(|_| libc::ENXIO)?;
         let whence = i32::try_from(whence).map_err(|_| libc::EINVAL)?;
         let offset = self.server.seek(self.request.node, offset, whence)?;
         self.reply.put(&LseekOut { offset });
+        Ok(Sent::Reply)
+    }
+
+    /// Of all commands only fstrim(8)'s is served.
+    pub(super) fn ioctl(self, command: u32, data: &[u8]) -> Outcome {
+        let (words, []) = data.as_chunks::<8>() else {
+            return Err(libc::ENOTTY);
+        };
+        let (FITRIM, &[start, len, least]) = (command, words) else {
+            return Err(libc::ENOTTY);
+        };
+        let [start, len, least] = [start, len, least].map(u64::from_le_bytes);
+        let bytes = start..start.saturating_add(len);
+        let told = self.server.trim(self.request.uid, bytes, least)?;
+        self.reply.put(&IoctlOut::default());
+        self.reply.put(&[start, told, least]);
         Ok(Sent::Reply)
     }
 

@@ -200,10 +200,9 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
             let _ = knows(node);
             copied
         }
-        Operation::Fsync { data_only: true } => done(server.fsync(node, SyncScope::Data)),
-        Operation::Fsync { data_only: false } | Operation::FsyncDirectory => {
-            done(server.fsync(node, SyncScope::All))
-        }
+        Operation::Ioctl { command, data, .. } => call.ioctl(command, data),
+        Operation::Fsync { data_only: true } => call.fsync(SyncScope::Data),
+        Operation::Fsync { .. } | Operation::FsyncDirectory => call.fsync(SyncScope::All),
         Operation::SyncAll => done(server.sync()),
 
         Operation::ReadLink => call.read_link(),

@@ -4,6 +4,7 @@
 //! request asks, and what is in memory, tell before it is served. **Invariants.** Guesses: what is
 //! in memory may leave it before the request is served. **Crash.** Nothing is kept.
 
+use super::content::FITRIM;
 use crate::server::Server;
 use dure_fuse_wire::protocol::opcode::setattr;
 use dure_fuse_wire::protocol::{Operation, Request};
@@ -21,10 +22,14 @@ pub(super) fn asks_the_kernel(operation: &Operation<'_>) -> bool {
 }
 
 /// Whether the answer means to read and check so much that another core had better do it, while
-/// this one hands the part before to its reader.
+/// this one hands the part before to its reader; or to go through the whole volume.
 pub(super) fn takes_long(operation: &Operation<'_>) -> bool {
     const READ_BYTES: u32 = 64 << 10;
-    matches!(operation, Operation::Read { size, .. } if *size >= READ_BYTES)
+    match operation {
+        Operation::Read { size, .. } => *size >= READ_BYTES,
+        Operation::Ioctl { command, .. } => *command == FITRIM,
+        _ => false,
+    }
 }
 
 /// Whether the answer may have to wait for the device or for another task.

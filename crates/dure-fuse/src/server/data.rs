@@ -1,5 +1,7 @@
 //! File content, durability, and the volume's room.
 
+use std::ops::Range;
+
 use dure_fs::{AllocateMode, ReadMode, SeekTarget, Stamp, SyncScope};
 
 use super::{Answer, Server, errno};
@@ -157,6 +159,21 @@ impl Server {
             }
         }
         Ok(done)
+    }
+
+    /// FITRIM by user `uid`: tells the device which blocks of `bytes` are free, in runs of at least
+    /// `least` bytes; how many bytes that were.
+    ///
+    /// # Errors
+    /// EPERM for users other than root; EOPNOTSUPP where no device below discards; an errno.
+    pub fn trim(&self, uid: u32, bytes: Range<u64>, least: u64) -> Answer<u64> {
+        if uid != 0 {
+            return Err(libc::EPERM);
+        }
+        if !self.volume.can_trim() {
+            return Err(libc::EOPNOTSUPP);
+        }
+        self.volume.trim(bytes, least).map_err(errno)
     }
 
     /// STATFS.

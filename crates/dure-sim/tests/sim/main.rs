@@ -21,3 +21,4 @@ mod pins;
 mod range_lines;
 mod ranges;
 mod seek;
+mod trim;

@@ -212,6 +212,25 @@ impl Space {
         Some(self.block(piece.segment, piece.first))
     }
 
+    /// The segments that were ever used, and some next to them.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = SegNo> {
+        self.segments.touched()
+    }
+
+    /// Allocates all runs of at least `least` free blocks of a segment in which nobody allocates, out
+    /// of a reservation of the caller for all of it. [`Space::release`] gives them back.
+    pub(crate) fn take_free_runs(&self, segment: SegNo, least: u32) -> Vec<Run> {
+        let blocks = self.layout.segment_blocks;
+        let runs = self
+            .segments
+            .with(segment, |state| state.take_runs(blocks, least));
+        let run = |(first, count)| Run {
+            first: self.block(segment, first),
+            count,
+        };
+        runs.into_iter().map(run).collect()
+    }
+
     /// Frees blocks that were allocated and never placed. Their reservation is the caller's again.
     pub fn release(&self, run: Run) {
         for piece in self.pieces(run) {

@@ -144,6 +144,27 @@ impl SegmentState {
         Some((first, count))
     }
 
+    /// Takes all runs of at least `least` free blocks, if nobody allocates here. Returns their first
+    /// blocks and lengths.
+    pub(crate) fn take_runs(&mut self, segment_blocks: u32, least: u32) -> Vec<(u32, u32)> {
+        let mut runs = Vec::new();
+        if self.role != Role::Closed {
+            return runs;
+        }
+        let mut at = 0;
+        while let Some(first) = self.allocated.next_absent(at, segment_blocks) {
+            let end = self.allocated.next_present(first, segment_blocks);
+            at = end.unwrap_or(segment_blocks);
+            if at - first >= least {
+                runs.push((first, at - first));
+            }
+        }
+        for &(first, count) in &runs {
+            self.allocated.insert(&Bitmap::of(first, count));
+        }
+        runs
+    }
+
     /// Gives back blocks that were never placed.
     pub(crate) fn release(&mut self, first: u32, count: u32) {
         let run = Bitmap::of(first, count);

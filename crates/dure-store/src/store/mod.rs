@@ -2,7 +2,7 @@
 //!
 //! **Structure.** [`Store`] owns the journal, the NAT, the node cache, the space map and the data
 //! log; `mkfs` and `mount` are its beginning, `service` has small services for all modules, `room`
-//! the ways to find blocks, `checkpoint` and `grow` what lets logs go on. Operations
+//! the ways to find blocks, `checkpoint` and `grow` what lets logs go on, `trim` what the device is told of free blocks. Operations
 //! ([`crate::op`]) stand on it. It knows no inode in memory, no path and no page: what it needs
 //! from the file system it asks through [`Above`].
 //!
@@ -28,6 +28,7 @@ mod room;
 mod service;
 #[cfg(test)]
 pub(crate) mod tests;
+mod trim;
 
 pub use above::Above;
 pub use grow::IMAGES_MIN;
@@ -39,6 +40,7 @@ pub use mount::Mount;
 pub use recovered::RecoveryStatistics;
 pub use resize::grow_volume;
 pub(crate) use service::LogRoom;
+use trim::TrimGate;
 
 use std::fmt;
 
@@ -113,6 +115,8 @@ pub struct Store {
     pub recovered: Option<RecoveryStatistics>,
     /// Inodes in use as the mount found them.
     pub inodes_found: i64,
+    /// Who takes free blocks to trim them.
+    trims: TrimGate,
     /// Set once, when what uses the store is complete.
     above: OnceLock<Box<dyn Above>>,
 }

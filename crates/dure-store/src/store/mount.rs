@@ -9,6 +9,7 @@ use zerocopy::little_endian::{U32, U64};
 
 use super::harden::LateOperations;
 use super::recovered::{RecoveryStatistics, Stopwatch};
+use super::trim::TrimGate;
 use super::{Store, StoreCounters};
 use crate::backlog::Backlog;
 use crate::census::{self, Census};
@@ -309,6 +310,7 @@ impl Mount {
             counters: StoreCounters::default(),
             recovered,
             inodes_found,
+            trims: TrimGate::default(),
             above: OnceLock::new(),
         };
         // A read-only mount keeps the recovered nodes in memory, dirty for ever, so never evicted.

@@ -53,12 +53,14 @@ impl Store {
         Err(Error::NoSpace { what: "blocks" })
     }
 
-    /// Brings about what frees blocks, then tries again to reserve some.
+    /// Brings about what frees blocks, then tries again to reserve some. What is being trimmed comes
+    /// back first.
     fn free_and_reserve(&self, core: CoreId, blocks: u32, class: OpClass) -> Result<bool> {
         let rounds = match class {
             OpClass::Normal => 1,
             OpClass::Rewrite | OpClass::Delete => ROUNDS_MAX,
         };
+        let _no_trim = self.trims.shut();
         for round in 0..rounds {
             if round >= ROUNDS_AT_ONCE {
                 thread::sleep(PAUSE);
