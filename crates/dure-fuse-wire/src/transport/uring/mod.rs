@@ -16,6 +16,7 @@ pub mod helpers;
 pub mod port;
 pub mod ring;
 pub mod serve;
+mod slice;
 
 use std::io;
 
@@ -102,6 +103,8 @@ impl Rings {
         let threads = self.rings.into_iter().map(|(core, mut ring, entries)| {
             let shared = shared.clone();
             thread::spawn_vital(&format!("dure-ring-{core}"), &[core], move || {
+                // Without it, it is run later where others want the CPU, and that is all.
+                let _ = slice::shorten();
                 let returns = Arc::new(Returns::new(Box::new(ring.bell())));
                 let served = ring
                     .begin()
