@@ -210,9 +210,6 @@ pub fn table(points: &[Point], wanted: Columns) -> Table {
     let words = words.map(|word| heads.iter().position(|head| *head == word));
     let words: Vec<usize> = words.into_iter().flatten().collect();
     let mut table = plain_table(&heads, &words, wanted);
-    // A name that is cut in two is not found by who looks for it; a target has words to part at.
-    let workloads = table.column_mut(0).expect("a table has a first column");
-    workloads.set_constraint(ColumnConstraint::ContentWidth);
     for point in points {
         let row = row("", point);
         let mut cells: Vec<String> = columns.iter().map(|(_, cell)| cell(&row)).collect();

@@ -259,7 +259,6 @@ fn unknown_operations_are_not_served() {
         op::FLUSH,
         op::ACCESS,
         31,
-        39,
         54,
         u32::MAX,
     ] {
