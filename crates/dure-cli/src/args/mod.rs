@@ -1,0 +1,91 @@
+//! Every command and option; a file for each kind of command.
+
+mod check;
+mod files;
+mod inspect;
+mod mkfs;
+mod mount;
+mod sim;
+mod volume;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+pub use check::{Check, Rescue, Undo};
+pub use files::{Copy, Ls, Mkdir, Paths, Rm};
+pub use inspect::{Demo, Dump, Structure};
+pub use mkfs::{Mkfs, NodeLog, NvmFile};
+pub use mount::{Mount, Umount};
+pub use sim::{Media, Sim, SimConflicts, SimCrash, Suite};
+pub use volume::{Info, Resize, Top, Trim};
+
+/// A many-core file system in user space that loses nothing in a crash.
+#[derive(Debug, Parser)]
+#[command(name = "dure", version, max_term_width = 100, propagate_version = true)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a volume on a block device or in an image file.
+    Mkfs(Mkfs),
+    /// Mount a volume on a directory.
+    Mount(Mount),
+    /// Unmount a directory.
+    Umount(Umount),
+    /// Check a volume that is not mounted, and repair what is safe to repair.
+    Check(Check),
+    /// Take back a repair that had an undo file.
+    #[command(after_long_help = check::UNDO_HELP)]
+    Undo(Undo),
+    /// Copy what can be read of a damaged volume to a directory of the host, and say what is lost.
+    #[command(after_long_help = check::RESCUE_HELP)]
+    Rescue(Rescue),
+    /// Let a volume that is not mounted use more room.
+    #[command(after_long_help = volume::RESIZE_HELP)]
+    Resize(Resize),
+    /// Tell the device or the host's file system which blocks of a volume hold nothing.
+    Trim(Trim),
+    /// Show what a volume is and holds.
+    Info(Info),
+    /// Show what the journals of a mounted volume are doing, again and again.
+    Top(Top),
+    /// List a directory of a volume that is not mounted.
+    Ls(Ls),
+    /// Print files of a volume that is not mounted.
+    Cat(Paths),
+    /// Copy files and trees of the host into a volume.
+    Put(Copy),
+    /// Copy files and trees of a volume to the host.
+    Get(Copy),
+    /// Remove files, or trees with --recursive, from a volume.
+    Rm(Rm),
+    /// Make directories in a volume.
+    Mkdir(Mkdir),
+    /// Print a structure of the volume as it lies on the medium.
+    Dump(Dump),
+    /// Make a volume, use it, crash it, recover it, and show that nothing is lost.
+    Demo(Demo),
+    /// Measure a volume side by side with directories of other file systems.
+    Bench(dure_bench::Args),
+    /// Look into the requests of block devices.
+    #[command(subcommand)]
+    Blk(dure_bench::blk::Command),
+    /// Prove on simulated devices that no crash loses what was promised.
+    #[command(subcommand)]
+    Sim(Sim),
+}
+
+/// The persistent memory of a volume.
+#[derive(Debug, Default, clap::Args)]
+pub struct Regions {
+    /// Where the volume's regions of persistent memory are, once for each, in the order of mkfs
+    /// [default: where they were then].
+    #[arg(long = "nvm", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}

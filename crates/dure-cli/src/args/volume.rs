@@ -1,0 +1,92 @@
+//! Commands about a whole volume: its size, its free blocks, what there is to know of it.
+
+use std::path::PathBuf;
+
+use super::Regions;
+use crate::size::Size;
+
+pub(super) const RESIZE_HELP: &str = "\
+A volume never becomes smaller: files, nodes and logs may lie anywhere on it. For a smaller one make a new \
+volume and copy (`dure get`, `dure put`, or cp(1) between two mounts). Nor does it grow while it is mounted: \
+its server has the places of all tables in memory.
+
+The new tables are written behind the old end of the volume, then one block makes them count: a crash leaves \
+the volume with the old or with the new size.";
+
+/// `dure resize`.
+#[derive(Debug, clap::Args)]
+pub struct Resize {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+    /// The new size of an image file, as in 2G; a block device is used as it is.
+    pub size: Option<Size>,
+}
+
+/// `dure trim`.
+#[derive(Debug, clap::Args)]
+pub struct Trim {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+}
+
+/// `dure info`.
+#[derive(Debug, clap::Args)]
+pub struct Info {
+    /// A block device or image file, or where it is mounted. A mounted one is asked by its server.
+    pub volume: PathBuf,
+    /// The journals: headers, rings, tails, the transactions in the logs, and what recovery would
+    /// do. Of a mounted volume what `dure top --once` shows.
+    #[arg(long)]
+    pub journal: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Its persistent memory.
+    #[command(flatten)]
+    pub regions: Regions,
+}
+
+/// `dure top`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = TOP_HELP)]
+pub struct Top {
+    /// A mounted volume (block device or image file), or the directory it is mounted on.
+    pub volume: PathBuf,
+    /// Seconds between two looks, 0.01 to 3600 [default: 1; with --trace 0.1].
+    #[arg(long, short = 'd', value_name = "SECONDS", value_parser = interval)]
+    pub interval: Option<f64>,
+    /// End after so many looks.
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Show the averages since the mount (with --trace: the events that trace=EVENTS has kept), and
+    /// end.
+    #[arg(long, conflicts_with_all = ["interval", "count"])]
+    pub once: bool,
+    /// Print a JSON object a line for each look, or for each event.
+    #[arg(long)]
+    pub json: bool,
+    /// Turn the trace on and print what happens in the journals, event by event.
+    #[arg(long)]
+    pub trace: bool,
+}
+
+const TOP_HELP: &str = "\
+Head: commits and flushes per second (fewer of the device than asked: callers share them), bytes that go to \
+the logs, marks (what a handle depends on) before and after duplicates go, stalls by reason with their mean \
+duration, and what each kind of operation logs.
+
+A line for each journal in use. OPEN: handles that run. RUN: handles of the running transaction. WRT, FLU, DUR, \
+VALID: transactions being written, waiting for a flush, for the rest of what they depend on, for a checkpoint. \
+run, writing, written, durable, valid: how long those that left these states had stayed in them, on average. \
+RING%: how full the log is.
+
+JSON has the totals since the mount; histograms count zeros first, then what is at least 2^(n-1) and below 2^n ns.
+
+The process that serves the mount answers its own user and root, also while the device hangs.";
+
+fn interval(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("it is between 0.01 and 3600 seconds".into()),
+    }
+}
