@@ -8,34 +8,18 @@
 //! This is the only place that asks for the kind. What lies on a device before its run is read and
 //! written without a queue, and durable when a write returns.
 //!
-//! # Which writes a flush covers
-//! **Invariants.** All that were complete before it began, on every device. Where there are several
-//! devices, one is flushed only if it was written since its last flush: a write counts itself in its
-//! core's `written` when it is complete; a flush takes the sum, flushes, then raises `flushed` to it.
-//!
-//! ```text
-//! A: write a ... complete, written = 1
-//! B:                                   takes 1 ... flush starts ........ ends, flushed = 1
-//! A:                                   flush: takes 1, 1 is not flushed: flushes too
-//! A: write b ... complete, written = 2 (B's flush does not cover b)
-//! A:                                   flush: takes 2, not flushed: flushes
-//! ```
-//!
-//! Cores count while a sum is taken, so two sums may be equal and of different writes. A caller whose
-//! sum is no greater than `flushed`, which B raised, is covered all the same: if B found more at some
-//! core than the caller did, B looked there later, so its flush began after the caller's call; if
-//! nowhere, B found the same counts, and the writes are complete that the caller knows of.
-//!
+//! **Invariants.** A flush covers all writes that were complete before it began, on every device
+//! ([`since_flush`]).
 //! **On a crash** each block of a device written since its last flush has its old or its new
 //! content, or both in sectors; one of persistent memory, while its write has not returned, any
 //! words of 8 bytes of each.
 
 use dure_pmem::LINE_BYTES;
-use dure_sync::atomic::{AtomicU64, Ordering, fence};
-use dure_sync::{Arc, CachePadded, PerCore, Topology, core_count};
+use dure_sync::{Arc, Topology};
 
 pub use nodes::NodeCounters;
 use nodes::Nodes;
+use since_flush::SinceFlush;
 
 use crate::linear::{Part, bytes, pieces};
 use crate::nvm::NvmBlocks;
@@ -72,57 +56,6 @@ enum Medium {
     },
     /// In persistent memory.
     Nvm(NvmBlocks),
-}
-
-/// Whether a device was written since it was flushed; used only where there are several devices.
-#[derive(Debug)]
-struct SinceFlush {
-    /// Writes that are complete. Each slot is written by writers on its core, and only rises.
-    written: PerCore<AtomicU64>,
-    /// Written by whoever has flushed.
-    flushed: CachePadded<AtomicU64>,
-}
-
-impl SinceFlush {
-    fn new() -> SinceFlush {
-        SinceFlush {
-            written: PerCore::new(core_count(), |_| AtomicU64::new(0)),
-            flushed: CachePadded::new(AtomicU64::new(0)),
-        }
-    }
-
-    fn wrote(&self) {
-        // Release: pairs with the Acquire in `sum`; who sees the count flushes after the write.
-        self.written.local().fetch_add(1, Ordering::Release);
-    }
-
-    fn sum(&self) -> u64 {
-        // SeqCst: of two callers of which one finds less at a core than the other, the one that
-        // finds less has its fence first: what it knows to be complete is complete before the other
-        // one flushes.
-        fence(Ordering::SeqCst);
-        let slots = self.written.iter();
-        let sum = slots.map(|slot| slot.load(Ordering::Acquire)).sum();
-        fence(Ordering::SeqCst);
-        sum
-    }
-
-    /// Flushes `queue`, unless all that is written was flushed.
-    ///
-    /// Crash scenario if `flushed` were raised to the count as it is after the flush: a write that
-    /// completed while the flush ran counts as flushed, and the next caller, whose write it is,
-    /// returns without one.
-    fn flush(&self, queue: &Queue) -> Result<()> {
-        let written = self.sum();
-        // Acquire: pairs with the Release below; that flush began when at least so many were
-        // complete.
-        if self.flushed.load(Ordering::Acquire) >= written {
-            return Ok(());
-        }
-        queue.flush()?;
-        self.flushed.fetch_max(written, Ordering::Release);
-        Ok(())
-    }
 }
 
 impl Media {
@@ -431,6 +364,7 @@ impl Medium {
 }
 
 mod nodes;
+mod since_flush;
 
 #[cfg(test)]
 mod tests;

@@ -37,9 +37,16 @@ impl Store {
     ///
     /// Crash scenario without this: a create returns, and the power fails before the next commit:
     /// the file is not there.
+    #[inline]
     pub(crate) fn harden(&self, mark: Mark) {
-        let durable = self.options.durability == Durability::Strict;
-        if !durable || !self.options.store_rules.strict_joins.holds() {
+        if self.options.durability == Durability::Strict {
+            self.commit_now(mark);
+        }
+    }
+
+    #[inline(never)]
+    fn commit_now(&self, mark: Mark) {
+        if !self.options.store_rules.strict_joins.holds() {
             return;
         }
         match self.journal().commit(&[mark]) {
@@ -69,10 +76,16 @@ impl Store {
     /// # Errors
     /// `Stopped`, and what a checkpoint reports: then it is not known whether the change survives a
     /// crash.
+    #[inline]
     pub fn end_call(&self) -> Result<()> {
-        if self.options.durability == Durability::Posix {
-            return Ok(());
+        match self.options.durability {
+            Durability::Posix => Ok(()),
+            Durability::Strict => self.commit_late(),
         }
+    }
+
+    #[inline(never)]
+    fn commit_late(&self) -> Result<()> {
         // Acquire: pairs with the Release below; so many were committed.
         let (found, durable) = self.late_operations();
         if durable < found {
