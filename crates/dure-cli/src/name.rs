@@ -16,7 +16,7 @@ pub fn expand(argv: Vec<OsString>) -> Vec<OsString> {
     let command = match called.as_deref() {
         Some("mkfs.dure") => "mkfs",
         Some("mount.dure" | "mount.fuse.dure") => "mount",
-        Some("umount.dure" | "umount.fuse.dure") => "umount",
+        Some("umount.dure" | "umount.fuse.dure" | "umount.fuseblk.dure") => "umount",
         Some("fsck.dure") => return fsck(rest),
         _ => return std::iter::once("dure".into()).chain(rest).collect(),
     };
@@ -86,6 +86,10 @@ mod tests {
         assert_eq!(
             expanded(&["umount.fuse.dure", "m", "-n", "-l"]),
             ["dure", "umount", "m", "-l"]
+        );
+        assert_eq!(
+            expanded(&["umount.fuseblk.dure", "m"]),
+            ["dure", "umount", "m"]
         );
     }
 }

@@ -14,7 +14,11 @@ use crate::media::Region;
 use crate::pair;
 use crate::units::{BLOCK_BYTES, BlockNo};
 
-/// The superblock: the first copy, or the last when the first is damaged.
+/// The superblock: the first copy, or the last when the first is damaged or cannot be read.
+///
+/// # Errors
+/// What is wrong with the first copy, if the last is not sound either; `TooSmall` for a medium that
+/// is shorter than the volume.
 pub fn read_layout(region: &Region) -> Result<Layout> {
     let blocks = region.blocks();
     if blocks < 2 {
@@ -27,9 +31,7 @@ pub fn read_layout(region: &Region) -> Result<Layout> {
     };
     let superblock = match copy(0) {
         Ok(superblock) => superblock,
-        Err(error @ (Error::Unsupported { .. } | Error::Block(_) | Error::Medium { .. })) => {
-            return Err(error);
-        }
+        Err(error @ (Error::Unsupported { .. } | Error::Medium { .. })) => return Err(error),
         Err(first) => copy(blocks - 1).map_err(|_| first)?,
     };
     let layout = Layout::from_superblock(superblock)?;

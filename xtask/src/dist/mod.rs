@@ -33,7 +33,7 @@ pub(crate) struct Dist {
 }
 
 /// The name by which a tool of the system calls a subcommand.
-const NAMES: [(&str, Option<&str>); 6] = [
+const NAMES: [(&str, Option<&str>); 7] = [
     ("mkfs.dure", Some("mkfs")),
     ("mount.dure", Some("mount")),
     ("fsck.dure", Some("check")),
@@ -42,6 +42,8 @@ const NAMES: [(&str, Option<&str>); 6] = [
     // umount(8), the same way.
     ("umount.dure", Some("umount")),
     ("umount.fuse.dure", None),
+    // A mounted block device is of type fuseblk.dure.
+    ("umount.fuseblk.dure", None),
 ];
 
 const DOCUMENTS: [&str; 5] = [

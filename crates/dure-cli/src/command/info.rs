@@ -106,7 +106,12 @@ fn rows_of_mounted(now: &Snapshot) -> Vec<Row> {
         ("format version", mounted.format_version.into(), None),
         ("state", "mounted".into(), None),
         ("mounted on", mounted.directory.clone().into(), None),
-        ("read only", mounted.read_only.into(), None),
+        // A volume that has stopped takes no change either.
+        (
+            "read only",
+            (mounted.read_only || now.stopped.is_some()).into(),
+            None,
+        ),
         ("options", mounted.options.clone().into(), None),
         ("seconds mounted", seconds.into(), None),
         ("checkpoints", now.checkpoints.into(), None),

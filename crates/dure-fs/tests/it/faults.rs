@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use dure_block::fault::{Fault, FaultDevice, Rule, When};
 use dure_block::ram::{Image, RamDevice};
-use dure_block::{Op, OsError, share};
+use dure_block::{Lba, Op, OsError, share};
 use dure_check::{CheckOptions, IssueKind, check};
 use dure_fs::{
     AllocateMode, Background, Error, FileKind, FileSystem, FormatOptions, InodeRef, MountOptions,
@@ -408,4 +408,26 @@ fn a_disk_that_is_full_at_every_step() {
         assert_eq!(tree(&fs).expect("readable"), seen, "{left} blocks left");
     }
     assert!(refused > 20, "{refused} calls refused");
+}
+
+/// The last block has a copy of the superblock for this.
+#[test]
+fn a_volume_whose_first_block_cannot_be_read_is_mounted() {
+    let ram = Arc::new(RamDevice::from_image("faulty", &prepared(2048)));
+    let whole = mounted(share(Arc::clone(&ram)), USUAL).expect("a sound volume");
+    let before = tree(&whole).expect("readable");
+    whole.close().expect("a good device");
+    let faulty = Arc::new(FaultDevice::new(share(ram)));
+    let first = Lba::new(0)..Lba::new(1);
+    let unreadable = Rule::new(When::From(1), Fault::Error(OsError::EIO));
+    faulty.add(unreadable.on(Op::Read).within(first));
+    let fs = mounted(share(Arc::clone(&faulty)), USUAL).expect("it has two superblocks");
+    assert_eq!(tree(&fs).expect("readable"), before);
+    assert!(faulty.seen().hits > 0, "the first block was not asked for");
+    fs.close().expect("writes go on");
+    // Where nothing can be read it is the device's error that is said, not that this is no volume.
+    faulty.clear();
+    faulty.add(Rule::new(When::From(1), Fault::Error(OsError::EIO)).on(Op::Read));
+    let refused = mounted(share(faulty), USUAL).map(drop);
+    assert!(matches!(refused, Err(Error::Block(_))), "{refused:?}");
 }
