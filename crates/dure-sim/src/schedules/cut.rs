@@ -101,7 +101,8 @@ impl<'h> Cutter<'h> {
         self.random.below(self.images.last_step() + 1)
     }
 
-    /// A recovered volume can be used, unmounted, and then checked without an issue.
+    /// A recovered volume can be used, unmounted, and then checked with no other issue than slots
+    /// that the crash has torn, beside those that count: each stays until it is its turn.
     fn live_on(&mut self, device: &Arc<dyn Device>) -> Result<(), String> {
         let text = |error: dure_fs::Error| format!("using what was recovered: {error}");
         let fs = FileSystem::open(Arc::clone(device), self.options.clone()).map_err(text)?;
@@ -118,7 +119,8 @@ impl<'h> Cutter<'h> {
         fs.close().map_err(text)?;
         drop(fs);
         let report = check(Arc::clone(device), &CheckOptions::default()).map_err(text)?;
-        match report.issues().first() {
+        let torn = |kind: &IssueKind| matches!(kind, IssueKind::PairSlotBad { .. });
+        match report.issues().iter().find(|issue| !torn(&issue.kind)) {
             Some(issue) => Err(format!("after unmount: {issue}")),
             None => Ok(()),
         }
