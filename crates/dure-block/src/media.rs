@@ -1,7 +1,7 @@
 //! One linear space of blocks, on one device or on several of different kinds.
 //!
-//! **Problem.** Code that reads and writes a volume need not know where a block lies, but what it costs to
-//! make it durable differs: a device with a cache needs a flush, persistent memory a fence after
+//! **Problem.** Code that reads and writes a volume need not know where a block lies, but what it
+//! costs to make it durable differs: a device with a cache needs a flush, persistent memory a fence after
 //! each copy, and a flush of a device that nobody wrote to is milliseconds for nothing.
 //! **Structure.** A [`Media`] is made from a device and what it is put together from
 //! ([`crate::linear`]): a queue for each, or the blocks themselves if they are in persistent memory.

@@ -380,7 +380,8 @@ fn apply_logs(context: &mut Context<'_>, found: &mut Salvage) {
             .lost
             .push("the logs: what was written after the last checkpoint is lost".into());
     }
-    // A crash alone leaves some, too; which of them were durable, what is lost said.
+    // A crash leaves incomplete transactions too, and nothing on the medium says which ones were
+    // durable.
     if let (dropped @ 1.., all) = context.replay_dropped {
         found.lost.push(format!(
             "the logs: {dropped} of {all} transactions are not whole, or follow one that is not; \

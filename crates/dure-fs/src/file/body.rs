@@ -8,8 +8,9 @@
 //! **Structure.** [`Body`] says which of them a volume has: chosen by the mount, for all its
 //! files. Its methods are all that is asked of a body, each one `match`. The calls of
 //! [`FileSystem`](crate::volume::FileSystem) check their arguments and take ranges, then they ask
-//! here; so do callers outside `file`. Where `Direct` does what `Cached` does, it is because no page is
-//! in memory there: nothing to write back, to drop or to look at besides the map. What is not asked: preallocation, which is a change of the
+//! here; so do callers outside `file`. Where `Direct` does what `Cached` does, no page is in memory:
+//! there is nothing to write back, to drop or to look at besides the map. What is not asked:
+//! preallocation, which is a change of the
 //! map, and the bound on memory with its eviction, which only [`cached`](super::cached) knows.
 //!
 //! | verb | the caller holds |
