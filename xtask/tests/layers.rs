@@ -214,6 +214,53 @@ fn only_the_facade_uses_threads_locks_and_clocks_of_std() {
     );
 }
 
+/// The statics of a source that simulated machines of one test program would share.
+fn shared_statics(source: &str) -> Vec<usize> {
+    let shared = |line: &str| {
+        let rest = line.split_once("static ").map(|(_, rest)| rest);
+        let Some((name, kind)) = rest.and_then(|rest| rest.split_once(": ")) else {
+            return false;
+        };
+        let kind = kind
+            .trim_start_matches("dure_sync::")
+            .trim_start_matches("crate::");
+        let locks = ["OnceLock<", "LazyLock<", "Once ", "Mutex<", "RwLock<"];
+        name.chars().all(is_word) && locks.iter().any(|lock| kind.starts_with(lock))
+    };
+    let lines = code_lines(source).into_iter().enumerate();
+    lines
+        .filter(|(_, line)| shared(line))
+        .map(|(index, _)| index + 1)
+        .collect()
+}
+
+#[test]
+fn no_static_is_a_lock_that_simulated_machines_would_share() {
+    let mut errors = Vec::new();
+    for (_, path) in crates() {
+        let mut files = BTreeMap::new();
+        sources(&path.join("src"), &mut files);
+        for (file, source) in files {
+            let lines = shared_statics(&source).into_iter();
+            errors.extend(lines.map(|line| format!("{}:{line}", file.display())));
+        }
+    }
+    assert!(
+        errors.is_empty(),
+        "use dure_sync::ProcessOnce:\n{}",
+        errors.join("\n")
+    );
+}
+
+#[test]
+fn canary_locks_in_statics_are_found() {
+    let source = "static A: OnceLock<u8> = OnceLock::new();\n\
+                  pub static B: dure_sync::Mutex<u8> = Mutex::new(1);\n\
+                  static C: ProcessOnce<OnceLock<u8>> = ProcessOnce::new();\n\
+                  fn d(e: &'static str, f: OnceLock<u8>) {}\n";
+    assert_eq!(shared_statics(source), [1, 2]);
+}
+
 #[test]
 fn canary_names_of_std_are_found() {
     let source = "use std::sync::Arc; // std::thread\n\

@@ -12,7 +12,7 @@
 use std::arch::global_asm;
 use std::ptr;
 
-use dure_sync::OnceLock;
+use dure_sync::ProcessOnce;
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 
 global_asm!(
@@ -125,14 +125,14 @@ pub(crate) unsafe fn stream(to: *mut u8, from: *const u8, words: usize) -> Resul
 }
 
 /// The handler that was there before ours.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static BEFORE: ProcessOnce<libc::sigaction> = ProcessOnce::new();
 
 /// Makes a SIGBUS in the routines an error, from now on in the whole process.
 ///
 /// # Errors
 /// The system refuses the handler.
 pub(crate) fn catch_faults() -> rustix::io::Result<()> {
-    static CAUGHT: OnceLock<rustix::io::Result<()>> = OnceLock::new();
+    static CAUGHT: ProcessOnce<rustix::io::Result<()>> = ProcessOnce::new();
     *CAUGHT.get_or_init(|| {
         // SAFETY: all bits zero is a value of this plain structure.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };

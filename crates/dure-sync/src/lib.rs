@@ -82,6 +82,11 @@ pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use seqlock::{SeqLock, SeqLockReadGuard, SeqLockWriteGuard};
 pub use seqlock_table::{SeqLockTable, Words};
 pub use sequence_count::{Seen, SequenceCount};
+/// What a process has once, in a `static`. It is no part of a simulated machine: two of them run
+/// at once in one test program, where a task that found a [`OnceLock`] being filled by the other
+/// machine would sleep for ever, and only the first machine would see the steps of filling it.
+/// Its initializer must not wait for another task.
+pub use std::sync::OnceLock as ProcessOnce;
 pub use tally::{HISTOGRAM_BUCKETS, Histogram, HistogramCounts, Tally};
 pub use topology::Topology;
 

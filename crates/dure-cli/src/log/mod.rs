@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use clap::ValueEnum;
-use dure_sync::{Mutex, OnceLock, clock};
+use dure_sync::{Mutex, ProcessOnce, clock};
 use serde::{Deserialize, Serialize};
 
 use sink::Sink;
@@ -104,7 +104,7 @@ struct State {
     errors: u32,
 }
 
-static THE_LOG: OnceLock<Log> = OnceLock::new();
+static THE_LOG: ProcessOnce<Log> = ProcessOnce::new();
 
 /// From now on, lines about `volume` that matter at least as much as `level` go to `sink`.
 pub(crate) fn begin(sink: Sink, level: Level, volume: String) {

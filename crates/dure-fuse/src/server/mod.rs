@@ -20,7 +20,7 @@ use std::time::Duration;
 use dure_fs::{FileSystem, InodeRef};
 use dure_fuse_wire::Errno;
 use dure_sync::atomic::{AtomicBool, Ordering};
-use dure_sync::{OnceLock, clock, thread};
+use dure_sync::{ProcessOnce, clock, thread};
 
 use crate::MountSettings;
 use crate::WriteCache;
@@ -220,7 +220,7 @@ fn wait_while(limit: Duration, so: impl Fn() -> bool) -> bool {
 }
 
 /// Told of errors that are answered with EIO.
-static REPORT: OnceLock<fn(&dure_fs::Error)> = OnceLock::new();
+static REPORT: ProcessOnce<fn(&dure_fs::Error)> = ProcessOnce::new();
 
 /// From now on, `report` is told of every error of the process's mounts that is damage or a failure
 /// of the device: the kernel gets no more than EIO. Only the first call counts.

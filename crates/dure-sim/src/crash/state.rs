@@ -1,9 +1,10 @@
 //! The tree a workload makes, as a value that one change after the other is applied to.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dure_fs::FileKind;
-use dure_sync::{Arc, Mutex};
+use dure_sync::Arc;
 
 use super::tree::Item;
 
@@ -195,21 +196,22 @@ impl State {
     }
 }
 
-/// The names that were found on volumes: few different ones.
-static NAMES: Mutex<NAMES_RANK, BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-
-/// No lock is taken while it is held.
-const NAMES_RANK: u8 = 250;
+thread_local! {
+    /// The names that were found on volumes: few different ones. A machine is simulated by one
+    /// thread, and no task of it is interrupted in [`intern`].
+    static NAMES: RefCell<BTreeSet<&'static str>> = const { RefCell::new(BTreeSet::new()) };
+}
 
 /// `text` for as long as the program lives.
 pub(super) fn intern(text: &str) -> &'static str {
-    let mut names = NAMES.lock();
-    if let Some(known) = names.get(text) {
-        return known;
-    }
-    let new: &'static str = Box::leak(text.to_owned().into_boxed_str());
-    names.insert(new);
-    new
+    NAMES.with_borrow_mut(|names| {
+        if let Some(known) = names.get(text) {
+            return *known;
+        }
+        let new: &'static str = Box::leak(text.to_owned().into_boxed_str());
+        names.insert(new);
+        new
+    })
 }
 
 impl Node {

@@ -6,7 +6,7 @@ use dure_fs::{
     AllocateMode, Background, FileKind, FileSystem, FormatOptions, InodeRef, MountOptions,
     NewInode, Result, SetAttributes, Stamp, SyncScope, XattrMode,
 };
-use dure_sync::{Arc, OnceLock};
+use dure_sync::{Arc, ProcessOnce};
 
 use super::found::Found;
 
@@ -41,7 +41,7 @@ pub(super) fn options(read_only: bool) -> MountOptions {
 
 /// All bases, made once.
 pub(super) fn bases() -> &'static [Base] {
-    static BASES: OnceLock<Vec<Base>> = OnceLock::new();
+    static BASES: ProcessOnce<Vec<Base>> = ProcessOnce::new();
     BASES.get_or_init(|| make().expect("nothing fails on a sound volume in memory"))
 }
 

@@ -253,7 +253,7 @@ pub(crate) fn parse_cores(list: &str) -> Option<Vec<usize>> {
 
 /// One more than the highest core number this machine can ever have.
 pub(crate) fn core_count() -> usize {
-    static COUNT: crate::OnceLock<usize> = crate::OnceLock::new();
+    static COUNT: crate::ProcessOnce<usize> = crate::ProcessOnce::new();
     *COUNT.get_or_init(|| {
         std::fs::read_to_string("/sys/devices/system/cpu/possible")
             .ok()

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use dure_sync::{Arc, LazyLock, thread};
+use dure_sync::{Arc, ProcessOnce, thread};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -274,9 +274,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
     fn a_file_behaves_as_ram_does(steps in prop::collection::vec(step(), 1..30)) {
-        static MODES: LazyLock<Vec<OpenOptions>> = LazyLock::new(modes);
+        static MODES: ProcessOnce<Vec<OpenOptions>> = ProcessOnce::new();
         let waits = [Wait::Sleep, Wait::Poll, hybrid()];
-        for (options, wait) in MODES.iter().zip(waits.iter().cycle()) {
+        for (options, wait) in MODES.get_or_init(modes).iter().zip(waits.iter().cycle()) {
             let (place, options) = (Place::new(), *options);
             let path = place.image();
             let file = waiting(open_file(&path, options).unwrap(), *wait);
