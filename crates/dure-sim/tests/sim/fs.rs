@@ -323,3 +323,28 @@ fn sim_race_fsync_logs_a_size_over_a_page_written_meanwhile() {
         assert_eq!(size, 17_000, "seed={seed}");
     }
 }
+
+/// Two runs of one seed take the same steps, whatever the memory of the process looks like.
+#[test]
+fn sim_fs_a_seed_is_one_schedule() {
+    let bases = bases();
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    for seed in seeds(40).step_by(2) {
+        let config = [Config::random, Config::stall, Config::priority];
+        let config = config[usize::try_from(seed % 3).unwrap()];
+        let in_nvm = &[("page_cache", "none")][..];
+        let plan = Plan {
+            policies: if seed % 4 == 0 { in_nvm } else { &[] },
+            cuts: 0,
+            ..plan(config, seed)
+        };
+        let first = play(base_of(&bases, seed), &plan).unwrap();
+        // The second run finds other memory free.
+        let sizes = std::iter::successors(Some(64_usize), |bytes| Some(bytes + bytes / 3));
+        let blocks = sizes.take_while(|bytes| *bytes < 1 << 22);
+        kept.extend(blocks.map(|bytes| vec![1; bytes]));
+        kept = kept.into_iter().step_by(2).collect();
+        let second = play(base_of(&bases, seed), &plan).unwrap();
+        assert_eq!(first, second, "seed {seed}");
+    }
+}
