@@ -19,6 +19,8 @@ use dure_sync::{Arc, Topology};
 
 pub use nodes::NodeCounters;
 use nodes::Nodes;
+pub use pace::NvmModel;
+use pace::{Copy, Pace};
 use since_flush::SinceFlush;
 
 use crate::linear::{Part, bytes, pieces};
@@ -55,7 +57,11 @@ enum Medium {
         since: Box<SinceFlush>,
     },
     /// In persistent memory.
-    Nvm(NvmBlocks),
+    Nvm {
+        blocks: NvmBlocks,
+        /// If it is emulated and to be as slow as a model.
+        pace: Option<Box<Pace>>,
+    },
 }
 
 impl Media {
@@ -72,7 +78,10 @@ impl Media {
             start: part.start,
             blocks: part.blocks,
             medium: match part.device.nvm_blocks() {
-                Some(blocks) => Medium::Nvm(blocks),
+                Some(blocks) => Medium::Nvm {
+                    pace: blocks.model().map(|model| Box::new(Pace::new(model))),
+                    blocks,
+                },
                 None => Medium::of(Queue::new(part.device, config)),
             },
         };
@@ -210,7 +219,7 @@ impl Media {
     pub fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
         self.places.iter().filter_map(|place| match &place.medium {
             Medium::Blocks { queue, .. } => Some(queue),
-            Medium::Nvm(_) => None,
+            Medium::Nvm { .. } => None,
         })
     }
 
@@ -221,15 +230,32 @@ impl Media {
     pub fn read(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
         for (index, at, skip, count) in self.pieces(Op::Read, lba, blocks_of(out.len()))? {
             let out = &mut out[bytes(skip)..][..bytes(count)];
-            if let Some(nodes) = &self.nodes {
-                nodes.read(index, out.len());
-            }
             match &self.places[index].medium {
                 Medium::Blocks { queue, .. } => queue.read(at, out)?,
-                Medium::Nvm(blocks) => blocks.read(at, out)?,
+                Medium::Nvm { blocks, pace } => {
+                    let copy = Copy::Read(out.len());
+                    self.copying(index, pace.as_deref(), copy, || blocks.read(at, out))?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Counts a copy by `run` from or to a medium, and makes it take what the model says.
+    #[inline]
+    fn copying(
+        &self,
+        medium: usize,
+        pace: Option<&Pace>,
+        copy: Copy,
+        run: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let nodes = self.nodes.as_ref();
+        let is_remote = nodes.is_some_and(|nodes| nodes.count(medium, copy));
+        match pace {
+            None => run(),
+            Some(pace) => pace.around(copy, is_remote, run),
+        }
     }
 
     /// Fills `out` with bytes of one block, from its byte `within` on: in persistent memory a copy
@@ -246,7 +272,11 @@ impl Media {
                     queue.read(at, block.as_mut_slice())?;
                     out.copy_from_slice(&block.as_slice()[within..][..out.len()]);
                 }
-                Medium::Nvm(blocks) => blocks.read_part((at, within), out)?,
+                Medium::Nvm { blocks, pace } => {
+                    let (copy, part) = (Copy::Read(out.len()), (at, within));
+                    let run = || blocks.read_part(part, out);
+                    self.copying(index, pace.as_deref(), copy, run)?;
+                }
             }
         }
         Ok(())
@@ -269,9 +299,6 @@ impl Media {
         for (index, at, skip, count) in self.pieces(Op::Write, lba, blocks_of(data.len()))? {
             let place = &self.places[index];
             let end = used.next_multiple_of(LINE_BYTES).min(bytes(skip + count));
-            if let Some(nodes) = &self.nodes {
-                nodes.wrote(index, end.saturating_sub(bytes(skip)));
-            }
             match &place.medium {
                 Medium::Blocks { queue, since } => {
                     let data = &data[bytes(skip)..][..bytes(count)];
@@ -281,11 +308,12 @@ impl Media {
                     }
                     written?;
                 }
-                Medium::Nvm(blocks) => {
-                    if bytes(skip) < end {
-                        blocks.write(at, &[&data[bytes(skip)..end]])?;
-                    }
+                Medium::Nvm { blocks, pace } if bytes(skip) < end => {
+                    let used = &data[bytes(skip)..end];
+                    let run = || blocks.write(at, &[used]);
+                    self.copying(index, pace.as_deref(), Copy::Write(used.len()), run)?;
                 }
+                Medium::Nvm { .. } => {}
             }
         }
         Ok(())
@@ -301,7 +329,7 @@ impl Media {
                 Medium::Blocks { queue, since } if self.places.len() > 1 => since.flush(queue)?,
                 Medium::Blocks { queue, .. } => queue.flush()?,
                 // Each write was fenced before it returned.
-                Medium::Nvm(_) => {}
+                Medium::Nvm { .. } => {}
             }
         }
         Ok(())
@@ -320,7 +348,7 @@ impl Media {
                     queue.discard(at, count)?;
                     told += count;
                 }
-                Medium::Blocks { .. } | Medium::Nvm(_) => {}
+                Medium::Blocks { .. } | Medium::Nvm { .. } => {}
             }
         }
         Ok(told)
@@ -364,6 +392,7 @@ impl Medium {
 }
 
 mod nodes;
+mod pace;
 mod since_flush;
 
 #[cfg(test)]

@@ -294,6 +294,7 @@ pub const MOUNT_WORDS: &[&str] = &[
     "nvm=off",
     "nvm=direct",
     "nvm=emulated",
+    "nvm=optane",
     "page_cache=dram",
     "page_cache=none",
     "durability=posix",

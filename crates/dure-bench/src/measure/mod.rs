@@ -9,6 +9,7 @@ mod work;
 use std::io::IsTerminal;
 
 use anyhow::{Context, Result};
+use dure_block::NodeCounters;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::interrupt;
@@ -53,6 +54,8 @@ pub struct Counts {
     pub flushes: u64,
     /// Flushes that reached the device.
     pub device_flushes: u64,
+    /// What was copied from and to persistent memory, by NUMA node; all zero if that is not counted.
+    pub nodes: NodeCounters,
 }
 
 impl Counts {
@@ -62,6 +65,10 @@ impl Counts {
         self.record_bytes += after.record_bytes - before.record_bytes;
         self.flushes += after.flushes - before.flushes;
         self.device_flushes += after.device_flushes - before.device_flushes;
+        self.nodes.local_read += after.nodes.local_read - before.nodes.local_read;
+        self.nodes.remote_read += after.nodes.remote_read - before.nodes.remote_read;
+        self.nodes.local_written += after.nodes.local_written - before.nodes.local_written;
+        self.nodes.remote_written += after.nodes.remote_written - before.nodes.remote_written;
     }
 }
 

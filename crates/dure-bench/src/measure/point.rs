@@ -125,6 +125,15 @@ impl Point {
         (self.works_in_all > 0).then(|| f64_of(count(counts)) / f64_of(self.works_in_all))
     }
 
+    /// Of the bytes of two counts of the target the percentage of the first; `None` if there were
+    /// none.
+    #[must_use]
+    pub fn percent(&self, counts: impl Fn(&Counts) -> (u64, u64)) -> Option<f64> {
+        let (part, other) = counts(self.counts.as_ref()?);
+        let all = part + other;
+        (all > 0).then(|| f64_of(part) / f64_of(all) * 100.0)
+    }
+
     /// The measurement in the middle, the lower one of two.
     #[must_use]
     pub fn middle(&self) -> Option<&Run> {

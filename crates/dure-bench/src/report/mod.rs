@@ -9,7 +9,7 @@ use comfy_table::{
 use serde::Serialize;
 use serde_json::to_value;
 
-use crate::measure::Point;
+use crate::measure::{Counts, Point};
 
 pub(crate) use chart::{draw, short};
 
@@ -39,6 +39,12 @@ struct Row<'p> {
     flushes_per_op: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     device_flushes_per_op: Option<f64>,
+    /// Of what was read from persistent memory, the part on the NUMA node of the reading core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    local_read_percent: Option<f64>,
+    /// The same of what was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    local_written_percent: Option<f64>,
 }
 
 fn row<'p>(bench: &'static str, point: &'p Point) -> Row<'p> {
@@ -62,7 +68,17 @@ fn row<'p>(bench: &'static str, point: &'p Point) -> Row<'p> {
         record_bytes_per_op: point.per_work(|counts| counts.record_bytes),
         flushes_per_op: point.per_work(|counts| counts.flushes),
         device_flushes_per_op: point.per_work(|counts| counts.device_flushes),
+        local_read_percent: point.percent(local_read),
+        local_written_percent: point.percent(local_written),
     }
+}
+
+fn local_read(counts: &Counts) -> (u64, u64) {
+    (counts.nodes.local_read, counts.nodes.remote_read)
+}
+
+fn local_written(counts: &Counts) -> (u64, u64) {
+    (counts.nodes.local_written, counts.nodes.remote_written)
 }
 
 /// Slow rates to a thousandth.
@@ -203,6 +219,8 @@ pub fn table(points: &[Point], wanted: Columns) -> Table {
             column("device flushes/op", |row| {
                 figure(row.device_flushes_per_op, 2)
             }),
+            column("near reads %", |row| figure(row.local_read_percent, 0)),
+            column("near writes %", |row| figure(row.local_written_percent, 0)),
         ]);
     }
     let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();

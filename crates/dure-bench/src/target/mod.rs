@@ -87,7 +87,7 @@ fn nvm_of(name: &str, policy: &str) -> Result<Nvm> {
         .filter_map(|option| option.strip_prefix("nvm="));
     values.next().map_or(Ok(Nvm::Auto), |value| {
         let nvm = Nvm::named(value);
-        nvm.with_context(|| format!("--target {name}: nvm=auto, off, direct or emulated"))
+        nvm.with_context(|| format!("--target {name}: nvm= takes {}", Nvm::NAMES))
     })
 }
 
@@ -359,6 +359,7 @@ impl Subject for Target {
             record_bytes: journals().map(|journal| journal.record_bytes).sum(),
             flushes: activity.device.flush_requests,
             device_flushes: activity.device.device_flushes,
+            nodes: activity.nodes.unwrap_or_default(),
         })
     }
 }

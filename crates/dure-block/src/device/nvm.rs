@@ -16,7 +16,9 @@ use dure_pmem::{Access, Need, Region};
 use dure_sync::Arc;
 
 use super::file::FileDevice;
-use crate::{BLOCK_BYTES, Device, DeviceInfo, Error, Io, Lba, Op, OsError, Result, share};
+use crate::{
+    BLOCK_BYTES, Device, DeviceInfo, Error, Io, Lba, NvmModel, Op, OsError, Result, share,
+};
 
 /// Whether a file is used as persistent memory.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +33,14 @@ pub enum Nvm {
     /// Also if it is not on persistent memory: as emulated NVM, of which a power cut takes what the
     /// kernel had not written back.
     Emulated,
+    /// The same, as slow as [`NvmModel::OPTANE`]: for measurements.
+    Optane,
 }
 
 impl Nvm {
+    /// The names of all values, for messages.
+    pub const NAMES: &'static str = "auto, off, direct, emulated or optane";
+
     /// The value of an option `nvm=`; `None` if there is none of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Nvm> {
@@ -42,6 +49,7 @@ impl Nvm {
             "off" => Nvm::Off,
             "direct" => Nvm::Direct,
             "emulated" => Nvm::Emulated,
+            "optane" => Nvm::Optane,
             _ => return None,
         })
     }
@@ -65,6 +73,8 @@ struct Mapped {
     region: Region,
     /// What is mapped: it has the claim, and knows how to discard.
     file: Option<FileDevice>,
+    /// How slow it is to be.
+    model: Option<NvmModel>,
 }
 
 /// The device that `file` is, used as `nvm` says.
@@ -75,10 +85,11 @@ pub fn open(file: FileDevice, nvm: Nvm) -> Result<Arc<dyn Device>> {
     let need = match nvm {
         Nvm::Off => return Ok(share(file)),
         Nvm::Auto | Nvm::Direct => Need::Direct,
-        Nvm::Emulated => Need::Emulation,
+        Nvm::Emulated | Nvm::Optane => Need::Emulation,
     };
+    let model = (nvm == Nvm::Optane).then_some(NvmModel::OPTANE);
     match map(&file, need) {
-        Ok(region) => Ok(share(NvmDevice::new(region, file))),
+        Ok(region) => Ok(share(NvmDevice::new(region, file, model))),
         Err(dure_pmem::Error::NotDirect) if nvm == Nvm::Auto => Ok(share(file)),
         Err(error) => Err(refused(&file.info().name, error)),
     }
@@ -111,7 +122,7 @@ fn byte_offset(blocks: u64) -> u64 {
 }
 
 impl NvmDevice {
-    fn new(region: Region, file: FileDevice) -> NvmDevice {
+    fn new(region: Region, file: FileDevice, model: Option<NvmModel>) -> NvmDevice {
         let info = DeviceInfo {
             read_only: file.info().read_only,
             discard: file.info().discard,
@@ -120,7 +131,7 @@ impl NvmDevice {
             atomic_write_blocks: 0,
             ..DeviceInfo::in_memory(&file.info().name, file.info().blocks)
         };
-        NvmDevice::of(info, region, Some(file))
+        NvmDevice::of(info, region, Some(file), model)
     }
 
     /// Emulated NVM without a file: for tests, where `region` may record.
@@ -133,20 +144,31 @@ impl NvmDevice {
             nvm: Some(region.medium()),
             ..DeviceInfo::in_memory(name, blocks)
         };
-        NvmDevice::of(info, region, None)
+        NvmDevice::of(info, region, None, None)
     }
 
-    fn of(info: DeviceInfo, region: Region, file: Option<FileDevice>) -> NvmDevice {
+    fn of(
+        info: DeviceInfo,
+        region: Region,
+        file: Option<FileDevice>,
+        model: Option<NvmModel>,
+    ) -> NvmDevice {
         let blocks = NvmBlocks(Arc::new(Mapped {
             name: info.name.clone(),
             region,
             file,
+            model,
         }));
         NvmDevice { info, blocks }
     }
 }
 
 impl NvmBlocks {
+    /// How slow the copies of [`crate::Media`] are to be.
+    pub(crate) fn model(&self) -> Option<NvmModel> {
+        self.0.model
+    }
+
     /// Fills `out` with the bytes from block `lba` on.
     ///
     /// # Errors

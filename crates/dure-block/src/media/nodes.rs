@@ -5,6 +5,8 @@
 
 use dure_sync::{Arc, Counter, Topology, current_core};
 
+use super::pace::Copy;
+
 /// The counters.
 #[derive(Debug)]
 pub(super) struct Nodes {
@@ -43,26 +45,20 @@ impl Nodes {
         }
     }
 
-    /// So many bytes were read from a medium.
+    /// Counts a copy from or to a medium. Returns whether that is on another node.
     #[inline]
-    pub(super) fn read(&self, medium: usize, bytes: usize) {
-        self.count(medium, bytes, [&self.local_read, &self.remote_read]);
-    }
-
-    /// They were written.
-    #[inline]
-    pub(super) fn wrote(&self, medium: usize, bytes: usize) {
-        self.count(medium, bytes, [&self.local_written, &self.remote_written]);
-    }
-
-    #[inline]
-    fn count(&self, medium: usize, bytes: usize, [local, remote]: [&Counter; 2]) {
+    pub(super) fn count(&self, medium: usize, copy: Copy) -> bool {
         let Some(node) = self.of_medium[medium] else {
-            return;
+            return false;
         };
-        let near = self.topology.node_of(current_core()) == node;
-        let counter = if near { local } else { remote };
+        let (bytes, [local, remote]) = match copy {
+            Copy::Read(bytes) => (bytes, [&self.local_read, &self.remote_read]),
+            Copy::Write(bytes) => (bytes, [&self.local_written, &self.remote_written]),
+        };
+        let is_remote = self.topology.node_of(current_core()) != node;
+        let counter = if is_remote { remote } else { local };
         counter.add(i64::try_from(bytes).expect("a buffer has so many"));
+        is_remote
     }
 
     pub(super) fn counters(&self) -> NodeCounters {

@@ -150,7 +150,7 @@ pub(super) fn nvm(args: &Mount) -> Result<Nvm> {
 }
 
 fn nvm_of(value: &str) -> Result<Nvm> {
-    Nvm::named(value).with_context(|| format!("nvm={value}: auto, off, direct or emulated"))
+    Nvm::named(value).with_context(|| format!("nvm={value}: {}", Nvm::NAMES))
 }
 
 /// The flags after one more word of mount(8); `None` if the word is not its.
