@@ -65,20 +65,21 @@ pub struct SimCrash {
     /// Which workloads.
     #[arg(long, value_enum, default_value_t = Suite::Ace)]
     pub suite: Suite,
-    /// Operations of a workload, 1 to 3.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=3))]
-    pub seq: u32,
+    /// Operations of a workload of ace, 1 to 3 [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3))]
+    pub seq: Option<u32>,
     /// Stop when this many workloads were run, counting those of the file of --resume; the group of
     /// workloads under way is finished first [default: all].
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// What the order of the workloads depends on, so which ones --count takes. 0: those that begin
-    /// alike one after the other, which is the fastest way through all of them.
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub seed: u64,
-    /// Also spread the operations over up to so many cores, 1 to 3, and commit in every order.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=3))]
-    pub cores: u32,
+    /// What the order of the workloads of ace depends on, so which ones --count takes. 0: those that
+    /// begin alike one after the other, which is the fastest way through all of them [default: 1].
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// Also spread the operations of ace over up to so many cores, 1 to 3, and commit in every order
+    /// [default: 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3))]
+    pub cores: Option<u32>,
     /// Policies the volumes are mounted with, as -o of `dure mount` takes them: journal=, data=,
     /// flush=, fsync=, log-data=, alloc= and nvm=emulated (writes are durable when they return,
     /// and torn between words of 8 bytes), there also page_cache=none (each call is durable when it
@@ -105,10 +106,14 @@ pub struct SimCrash {
 }
 
 /// The suites of `dure sim crash`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Suite {
     /// All sequences of --seq operations on a tree of a dozen inodes, with every persistence point.
     Ace,
+    /// The kinds of bugs that Chipmunk found in file systems for persistent memory: two descriptors
+    /// of a file, truncates mixed with allocations, writes of odd lengths, ...
+    Chipmunk,
 }
 
 /// What volumes lie on.

@@ -11,10 +11,10 @@ use dure_bench::say;
 use dure_block::record::Cache;
 use dure_fs::{DataMode, MountOptions, NodeLog, PageCaching};
 use dure_sim::crash::campaign::{Campaign, Plan, Tally};
-use dure_sim::crash::{On, Options, Workload};
+use dure_sim::crash::{On, Options, Workload, chipmunk};
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Media, Sim, SimCrash};
+use crate::args::{Media, Sim, SimCrash, Suite};
 use crate::{exit, progress};
 
 pub(crate) fn run(args: &Sim) -> Result<u8> {
@@ -28,9 +28,12 @@ pub(crate) fn run(args: &Sim) -> Result<u8> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Report {
-    suite: String,
+    suite: Suite,
+    /// Of ace; of another suite, which has no choice of them, 0.
     seq: u32,
+    /// Of ace.
     cores: u32,
+    /// Of ace.
     seed: u64,
     /// Policies of the mounts, as given; empty: the defaults.
     #[serde(default)]
@@ -63,11 +66,15 @@ struct Finding {
 
 impl Report {
     fn new(args: &SimCrash, groups: u64) -> Report {
+        let (seq, cores, seed) = match args.suite {
+            Suite::Ace => of_ace(args),
+            Suite::Chipmunk => (0, 0, 0),
+        };
         Report {
-            suite: "ace".into(),
-            seq: args.seq,
-            cores: args.cores,
-            seed: args.seed,
+            suite: args.suite,
+            seq,
+            cores,
+            seed,
             mount: args.mount.join(","),
             media: args.media,
             groups,
@@ -121,6 +128,16 @@ impl Report {
         }
     }
 
+    fn plan_words(&self) -> String {
+        match self.suite {
+            Suite::Ace => format!(
+                "--suite ace --seq {} --cores {} --seed {}",
+                self.seq, self.cores, self.seed
+            ),
+            Suite::Chipmunk => "--suite chipmunk".to_owned(),
+        }
+    }
+
     /// The policies, as the words of a command.
     fn mount_words(&self) -> String {
         match self.mount.as_str() {
@@ -142,13 +159,10 @@ impl Report {
         let rate = self.states * 1000 / self.milliseconds.max(1);
         let share = if self.is_complete() { "all" } else { "a share" };
         say!(
-            "{} seq-{}, up to {} cores, seed {}{mount}: {share}, {} of {} groups\n\
+            "{}{mount}: {share}, {} of {} groups\n\
              workloads {} ({} more equal to another), states {} ({} different, {} recovered), violations {}\n\
              {seconds} s, {rate} states/s",
-            self.suite,
-            self.seq,
-            self.cores,
-            self.seed,
+            self.plan_words(),
             self.groups_done,
             self.groups,
             self.workloads,
@@ -159,6 +173,12 @@ impl Report {
             self.violations.len(),
         );
     }
+}
+
+/// Operations, cores and seed of ACE's workloads.
+fn of_ace(args: &SimCrash) -> (u32, u32, u64) {
+    let (seq, cores) = (args.seq.unwrap_or(1), args.cores.unwrap_or(3));
+    (seq, cores, args.seed.unwrap_or(1))
 }
 
 /// Reads what an earlier run left; nothing if there is no file yet.
@@ -172,12 +192,9 @@ fn load(path: &Path, plan: &Report) -> Result<Option<Report>> {
         .with_context(|| format!("{}: not a file of --resume", path.display()))?;
     if !report.is_of(plan) {
         bail!(
-            "{}: it was written for --seq {} --cores {} --seed {}{} of {} groups; give these options, or \
-             another file",
+            "{}: it was written for {}{} of {} groups; give these options, or another file",
             path.display(),
-            report.seq,
-            report.cores,
-            report.seed,
+            report.plan_words(),
             report.mount_words(),
             report.groups
         );
@@ -270,17 +287,32 @@ fn replay(args: &SimCrash, text: &str) -> Result<Report> {
     Ok(report)
 }
 
-fn enumerate(args: &SimCrash) -> Result<Report> {
+fn campaign(args: &SimCrash, threads: usize) -> Result<Campaign> {
+    let options = options(args)?;
+    if args.suite == Suite::Chipmunk {
+        if args.seq.is_some() || args.cores.is_some() || args.seed.is_some() {
+            bail!(
+                "--suite chipmunk: its workloads are a list; --seq, --cores and --seed are for ace"
+            );
+        }
+        return Ok(Campaign::chipmunk(&chipmunk::CLASSES, threads, options));
+    }
+    let (operations, cores, seed) = of_ace(args);
+    let cores = dure_fs::units::to_usize(cores.into());
     let plan = Plan {
-        operations: args.seq,
-        cores: dure_fs::units::to_usize(args.cores.into()),
-        seed: args.seed,
+        operations,
+        cores,
+        seed,
     };
+    Ok(Campaign::new(plan, threads, options))
+}
+
+fn enumerate(args: &SimCrash) -> Result<Report> {
     let threads = match args.threads {
         Some(threads) => dure_fs::units::to_usize(threads.into()),
         None => dure_sync::core_count(),
     };
-    let campaign = Campaign::new(plan, threads, options(args)?);
+    let campaign = campaign(args, threads)?;
     let mut report = Report::new(args, campaign.groups());
     if let Some(path) = &args.resume
         && let Some(earlier) = load(path, &report)?
@@ -418,6 +450,33 @@ mod tests {
         );
         assert_eq!(report.code(), exit::FAILED);
         assert_eq!(report.violations[0].workload, "setup 1; sync");
+    }
+
+    #[test]
+    fn chipmunk_is_a_list_of_workloads() {
+        let parsed = |more: &[&str]| {
+            let fixed = [
+                "dure",
+                "sim",
+                "crash",
+                "--suite",
+                "chipmunk",
+                "--threads",
+                "1",
+            ];
+            match Args::try_parse_from(fixed.iter().chain(more))
+                .unwrap()
+                .command
+            {
+                Command::Sim(Sim::Crash(args)) => args,
+                other => panic!("{other:?}"),
+            }
+        };
+        let report = enumerate(&parsed(&[])).unwrap();
+        assert!(report.is_complete() && report.workloads > 100);
+        assert_eq!((report.code(), report.violations.len()), (exit::OK, 0));
+        let refused = enumerate(&parsed(&["--seed", "2"])).unwrap_err();
+        assert!(refused.to_string().contains("for ace"), "{refused}");
     }
 
     #[test]

@@ -8,18 +8,20 @@
 use std::collections::BTreeSet;
 
 use dure_block::crash::{Selection, Tear};
+use dure_fs::units::{to_u64, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::thread;
 
 use super::ace::{Ace, Made, shuffled};
 use super::base::{Base, On};
 use super::call::{Step, Workload};
+use super::chipmunk::Class;
 use super::memo::Memo;
 use super::options::{CrashFrom, CrashSteps, Options, Times};
 use super::run::{Counts, Recording, Violation};
 use super::workload::SETUPS;
 
-/// What is run.
+/// What is run of ACE's suites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// Operations of a workload, 1 to 3.
@@ -31,12 +33,25 @@ pub struct Plan {
     pub seed: u64,
 }
 
-impl Plan {
-    /// The group at `place` of the order.
-    fn group(&self, groups: u64, place: u64) -> u64 {
-        match self.seed {
-            0 => place,
-            seed => shuffled(groups, seed, place),
+/// Workloads, in groups.
+#[derive(Debug)]
+enum Groups {
+    Ace(Ace),
+    Chipmunk(Vec<&'static Class>),
+}
+
+impl Groups {
+    fn count(&self) -> u64 {
+        match self {
+            Groups::Ace(ace) => ace.groups(),
+            Groups::Chipmunk(classes) => to_u64(classes.len()),
+        }
+    }
+
+    fn group(&self, number: u64) -> Vec<Made> {
+        match self {
+            Groups::Ace(ace) => ace.group(number),
+            Groups::Chipmunk(classes) => classes[to_usize(number)].group(),
         }
     }
 }
@@ -74,8 +89,9 @@ impl Tally {
 /// Runs a plan.
 #[derive(Debug)]
 pub struct Campaign {
-    plan: Plan,
-    ace: Ace,
+    groups: Groups,
+    /// As [`Plan::seed`].
+    seed: u64,
     /// Volumes by setup and journals, from two on.
     bases: Vec<Vec<Base>>,
     threads: usize,
@@ -128,10 +144,25 @@ impl Campaign {
     /// If a volume cannot be made in memory.
     #[must_use]
     pub fn new(plan: Plan, threads: usize, options: Options) -> Campaign {
+        let ace = Ace::new(plan.operations, plan.cores);
+        Campaign::of((Groups::Ace(ace), plan.seed), threads, options)
+    }
+
+    /// The same for these classes of Chipmunk's bugs, in this order.
+    ///
+    /// # Panics
+    /// If a volume cannot be made in memory.
+    #[must_use]
+    pub fn chipmunk(classes: &[&'static Class], threads: usize, options: Options) -> Campaign {
+        let groups = Groups::Chipmunk(classes.to_vec());
+        Campaign::of((groups, 0), threads, options)
+    }
+
+    fn of((groups, seed): (Groups, u64), threads: usize, options: Options) -> Campaign {
         assert!(threads > 0, "somebody works");
         Campaign {
-            plan,
-            ace: Ace::new(plan.operations, plan.cores),
+            groups,
+            seed,
             bases: (0..SETUPS.len())
                 .map(|setup| bases_of(setup, options.media))
                 .collect(),
@@ -141,10 +172,19 @@ impl Campaign {
         }
     }
 
-    /// How many groups the plan has.
+    /// How many groups there are.
     #[must_use]
     pub fn groups(&self) -> u64 {
-        self.ace.groups()
+        self.groups.count()
+    }
+
+    /// The group at `place` of the order.
+    fn group(&self, place: u64) -> Vec<Made> {
+        let number = match self.seed {
+            0 => place,
+            seed => shuffled(self.groups(), seed, place),
+        };
+        self.groups.group(number)
     }
 
     /// Runs the next batch behind `tally.place`; false if nothing was left.
@@ -159,8 +199,7 @@ impl Campaign {
             return false;
         }
         let next = AtomicU64::new(tally.place);
-        let (plan, ace, bases, options) = (self.plan, &self.ace, &self.bases, &self.options);
-        let memo = &self.memo;
+        let (bases, options, memo) = (&self.bases, &self.options, &self.memo);
         let work = || {
             let mut part = Tally::default();
             loop {
@@ -169,8 +208,7 @@ impl Campaign {
                 if place >= end {
                     return part;
                 }
-                let group = plan.group(ace.groups(), place);
-                run_group(&ace.group(group), bases, options, memo, &mut part);
+                run_group(&self.group(place), bases, options, memo, &mut part);
                 memo.trim();
             }
         };

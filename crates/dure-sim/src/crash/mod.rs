@@ -14,6 +14,7 @@ pub mod ace;
 mod base;
 mod call;
 pub mod campaign;
+pub mod chipmunk;
 mod content;
 pub mod cores;
 pub mod faults;

@@ -95,25 +95,6 @@ fn sequences() {
     must_hold("sequences", &workloads, &options(Durability::Strict));
 }
 
-/// Writes that begin and end within pages, reach over several, fill preallocated pages, and are
-/// followed by what makes the file shorter again. None is synced.
-#[test]
-fn odd_writes_and_cuts() {
-    let texts = [
-        "setup 1; write /foo 1+1 of 7; write /foo 4095+2 of 8; write /foo 4090+9000 of 9",
-        "setup 1; write /foo 100+20000 of 7; truncate /foo 5000; write /foo 6000+1 of 8",
-        "setup 1; allocate /foo KeepSize 0+20000; write /foo 4097+4095 of 7; write /foo 4000+200 of 8",
-        "setup 1; write /foo 0+12288 of 7; allocate /foo Punch 100+9000; write /foo 4096+4096 of 8",
-        "setup 1; create /new; write /new 9000+10 of 7; rename /new /foo Replace; write /foo 0+9000 of 8",
-        "setup 1; open #0 /foo; unlink /foo; write #0 0+5000 of 7; create /foo; write /foo 0+3 of 8",
-    ];
-    let workloads: Vec<Workload> = texts
-        .iter()
-        .map(|text| text.parse().unwrap_or_else(|what| panic!("{text}: {what}")))
-        .collect();
-    must_hold("odd writes", &workloads, &options(Durability::Strict));
-}
-
 /// The power fails while a mount recovers, too.
 #[test]
 fn recovery_itself() {

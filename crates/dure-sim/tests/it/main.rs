@@ -2,6 +2,7 @@
 
 mod crash_ace;
 mod crash_canaries;
+mod crash_chipmunk;
 mod crash_cores;
 mod crash_direct;
 mod crash_hybrid;
