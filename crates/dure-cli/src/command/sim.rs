@@ -138,19 +138,24 @@ impl Report {
         }
     }
 
-    /// The policies, as the words of a command.
-    fn mount_words(&self) -> String {
+    /// Media and policies, as the words of a command.
+    fn volume_words(&self) -> String {
+        let media = match self.media {
+            Media::Disk => "",
+            Media::Hybrid => " --media hybrid",
+            Media::HybridLogsOnDisk => " --media hybrid-logs-on-disk",
+        };
         match self.mount.as_str() {
-            "" => String::new(),
-            policies => format!(" --mount {policies}"),
+            "" => media.to_owned(),
+            policies => format!("{media} --mount {policies}"),
         }
     }
 
     fn print(&self) {
-        let mount = self.mount_words();
+        let volume = self.volume_words();
         for finding in &self.violations {
             say!(
-                "{}\nreplay: dure sim crash{mount} --replay '{}'\n",
+                "{}\nreplay: dure sim crash{volume} --replay '{}'\n",
                 finding.report,
                 finding.workload
             );
@@ -159,7 +164,7 @@ impl Report {
         let rate = self.states * 1000 / self.milliseconds.max(1);
         let share = if self.is_complete() { "all" } else { "a share" };
         say!(
-            "{}{mount}: {share}, {} of {} groups\n\
+            "{}{volume}: {share}, {} of {} groups\n\
              workloads {} ({} more equal to another), states {} ({} different, {} recovered), violations {}\n\
              {seconds} s, {rate} states/s",
             self.plan_words(),
@@ -195,7 +200,7 @@ fn load(path: &Path, plan: &Report) -> Result<Option<Report>> {
             "{}: it was written for {}{} of {} groups; give these options, or another file",
             path.display(),
             report.plan_words(),
-            report.mount_words(),
+            report.volume_words(),
             report.groups
         );
     }
@@ -433,6 +438,9 @@ mod tests {
             other.to_string().contains("--mount journal=zjournal"),
             "{other}"
         );
+        let hybrid = parsed(&["--media", "hybrid", "--mount", "flush=two"]);
+        let words = Report::new(&hybrid, 1).volume_words();
+        assert_eq!(words, " --media hybrid --mount flush=two");
     }
 
     #[test]
