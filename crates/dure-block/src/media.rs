@@ -230,31 +230,31 @@ impl Media {
     pub fn read(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
         for (index, at, skip, count) in self.pieces(Op::Read, lba, blocks_of(out.len()))? {
             let out = &mut out[bytes(skip)..][..bytes(count)];
-            match &self.places[index].medium {
-                Medium::Blocks { queue, .. } => queue.read(at, out)?,
-                Medium::Nvm { blocks, pace } => {
-                    let copy = Copy::Read(out.len());
-                    self.copying(index, pace.as_deref(), copy, || blocks.read(at, out))?;
-                }
-            }
+            self.copying(index, Copy::Read(out.len()), |medium| match medium {
+                Medium::Blocks { queue, .. } => queue.read(at, out),
+                Medium::Nvm { blocks, .. } => blocks.read(at, out),
+            })?;
         }
         Ok(())
     }
 
-    /// Counts a copy by `run` from or to a medium, and makes it take what the model says.
+    /// Counts a copy by `run` from or to the medium of a place, and makes it take what the model
+    /// says.
     #[inline]
     fn copying(
         &self,
-        medium: usize,
-        pace: Option<&Pace>,
+        place: usize,
         copy: Copy,
-        run: impl FnOnce() -> Result<()>,
+        run: impl FnOnce(&Medium) -> Result<()>,
     ) -> Result<()> {
         let nodes = self.nodes.as_ref();
-        let is_remote = nodes.is_some_and(|nodes| nodes.count(medium, copy));
-        match pace {
-            None => run(),
-            Some(pace) => pace.around(copy, is_remote, run),
+        let is_remote = nodes.is_some_and(|nodes| nodes.count(place, copy));
+        let medium = &self.places[place].medium;
+        match medium {
+            Medium::Nvm {
+                pace: Some(pace), ..
+            } => pace.around(copy, is_remote, || run(medium)),
+            Medium::Nvm { pace: None, .. } | Medium::Blocks { .. } => run(medium),
         }
     }
 
@@ -266,18 +266,15 @@ impl Media {
     pub fn read_part(&self, (lba, within): (Lba, usize), out: &mut [u8]) -> Result<()> {
         assert!(within + out.len() <= BLOCK_BYTES, "a part of one block");
         for (index, at, _, _) in self.pieces(Op::Read, lba, 1)? {
-            match &self.places[index].medium {
+            self.copying(index, Copy::Read(out.len()), |medium| match medium {
                 Medium::Blocks { queue, .. } => {
                     let mut block = BlockBuf::zeroed(1);
                     queue.read(at, block.as_mut_slice())?;
                     out.copy_from_slice(&block.as_slice()[within..][..out.len()]);
+                    Ok(())
                 }
-                Medium::Nvm { blocks, pace } => {
-                    let (copy, part) = (Copy::Read(out.len()), (at, within));
-                    let run = || blocks.read_part(part, out);
-                    self.copying(index, pace.as_deref(), copy, run)?;
-                }
-            }
+                Medium::Nvm { blocks, .. } => blocks.read_part((at, within), out),
+            })?;
         }
         Ok(())
     }
@@ -297,24 +294,19 @@ impl Media {
     /// As [`Media::write`].
     pub fn append(&self, lba: Lba, data: &[u8], used: usize) -> Result<()> {
         for (index, at, skip, count) in self.pieces(Op::Write, lba, blocks_of(data.len()))? {
-            let place = &self.places[index];
-            let end = used.next_multiple_of(LINE_BYTES).min(bytes(skip + count));
-            match &place.medium {
+            let (begin, whole) = (bytes(skip), bytes(skip + count));
+            let end = used.next_multiple_of(LINE_BYTES).clamp(begin, whole);
+            self.copying(index, Copy::Write(end - begin), |medium| match medium {
                 Medium::Blocks { queue, since } => {
-                    let data = &data[bytes(skip)..][..bytes(count)];
-                    let written = queue.write(at, data, WriteFlags::NONE);
+                    let written = queue.write(at, &data[begin..whole], WriteFlags::NONE);
                     if self.places.len() > 1 {
                         since.wrote();
                     }
-                    written?;
+                    written
                 }
-                Medium::Nvm { blocks, pace } if bytes(skip) < end => {
-                    let used = &data[bytes(skip)..end];
-                    let run = || blocks.write(at, &[used]);
-                    self.copying(index, pace.as_deref(), Copy::Write(used.len()), run)?;
-                }
-                Medium::Nvm { .. } => {}
-            }
+                Medium::Nvm { .. } if begin == end => Ok(()),
+                Medium::Nvm { blocks, .. } => blocks.write(at, &[&data[begin..end]]),
+            })?;
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-# Devices of ours as block devices of the kernel: ublk.sh KILLS
+# Devices of ours as block devices of the kernel: ublk.sh KILLS; ublk.sh rates: how fast null is
+# beside the kernel's.
 . /mnt/share/guest.sh
 kills=$1
 node=/dev/ublkb0
@@ -144,8 +145,22 @@ rate() {
         --numjobs="$2" --group_reporting --time_based --runtime=3 --minimal | cut -d ';' -f 8
 }
 
+rates() {
+    modules ublk_drv null_blk
+    case_of "null as /dev/ublkb0, $(nproc) processors" export_of null --hw-queues "$(nproc)"
+    for jobs in 1 2 4 8 16; do
+        [ $jobs -le "$(nproc)" ] || break
+        echo "note emulated, $(nproc) processors, $jobs jobs of 32: null over ublk $(rate $node $jobs) IOPS, null_blk $(rate /dev/nullb0 $jobs) IOPS"
+    done
+    case_of "a signal ends null" ended
+}
+
+if [ "$kills" = rates ]; then
+    rates
+    exit
+fi
 case_of "without the module the error says what to load" without_a_module
-modules ublk_drv ext4 virtio_blk null_blk
+modules ublk_drv ext4 virtio_blk
 case_of "ram as /dev/ublkb0" export_of ram --size 256M --hw-queues 4 --nr-requests 64
 case_of "4 hardware queues of 64 requests" queues 4 64
 case_of "fio reads what it wrote" verified
@@ -166,8 +181,3 @@ case_of "ext4 on the disk" ext4
 case_of "killed $kills times and recovered under ext4" recovered
 case_of "what cannot be recovered is refused" refused
 case_of "a signal ends the recovered one" ended
-case_of "null as /dev/ublkb0" export_of null --hw-queues "$(nproc)"
-for jobs in 1 2 "$(nproc)"; do
-    echo "note emulated, $(nproc) processors, $jobs jobs of 32: null over ublk $(rate $node "$jobs") IOPS, null_blk $(rate /dev/nullb0 "$jobs") IOPS"
-done
-case_of "a signal ends null" ended

@@ -23,8 +23,16 @@ pub(super) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
         memories: Vec::new(),
         disks: vec![place.file("disk", 512 << 20)?],
     };
-    let kills = if cx.quick { 1 } else { 5 };
+    let (kills, processors) = if cx.quick { (1, 4) } else { (5, 16) };
     place
         .start(cx, &hardware, &format!("ublk.sh {kills}"))?
-        .finish(report)
+        .finish(report)?;
+    let hardware = Hardware {
+        processors,
+        memory_bytes: 2 << 30,
+        memories: Vec::new(),
+        disks: Vec::new(),
+    };
+    let machine = place.start(cx, &hardware, "ublk.sh rates")?;
+    machine.finish(report)
 }
