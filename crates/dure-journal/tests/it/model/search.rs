@@ -19,30 +19,44 @@ pub(crate) struct Outcome {
     pub(crate) violation: Option<(String, Vec<Step>)>,
 }
 
-/// Two independent 64-bit mixes: states are told apart by 128 bits.
+/// Two independent 64-bit mixes: states are told apart by 128 bits. A state is many small fields, of
+/// which eight bytes are mixed at a time.
 #[derive(Debug, Default)]
 struct Mix {
     a: u64,
     b: u64,
+    /// Bytes that are not mixed yet, and how many.
+    pending: u64,
+    pending_bytes: u32,
+}
+
+impl Mix {
+    #[inline]
+    fn mix(&mut self, word: u64) {
+        self.a = (self.a.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        self.b = (self.b ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.b ^= self.b >> 29;
+    }
 }
 
 impl Hasher for Mix {
     fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
+        bytes.iter().for_each(|byte| self.write_u8(*byte));
+    }
+
+    #[inline]
+    fn write_u8(&mut self, value: u8) {
+        self.pending = self.pending << 8 | u64::from(value);
+        self.pending_bytes += 1;
+        if self.pending_bytes == u64::BITS / 8 {
+            self.mix(self.pending);
+            (self.pending, self.pending_bytes) = (0, 0);
         }
     }
 
-    fn write_u8(&mut self, value: u8) {
-        self.write_u64(value.into());
-    }
-
+    #[inline]
     fn write_u64(&mut self, value: u64) {
-        self.a = (self.a.rotate_left(5) ^ value).wrapping_mul(0x517c_c1b7_2722_0a95);
-        self.b = (self.b ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.b ^= self.b >> 29;
+        self.mix(value);
     }
 
     fn finish(&self) -> u64 {
@@ -53,6 +67,7 @@ impl Hasher for Mix {
 fn digest(state: &State) -> u128 {
     let mut mix = Mix::default();
     state.hash(&mut mix);
+    mix.mix(mix.pending);
     let fold = |value: u64| value.wrapping_mul(0xff51_afd7_ed55_8ccd) ^ (value >> 32);
     u128::from(fold(mix.a)) << 64 | u128::from(fold(mix.b))
 }
