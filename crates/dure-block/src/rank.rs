@@ -9,8 +9,6 @@ pub(crate) const FLUSH_RANK: u8 = 200;
 pub(crate) const REAPING_RANK: u8 = 210;
 /// Table and submission queue of a ring.
 pub(crate) const SUBMITTING_RANK: u8 = 212;
-/// Requests that the kernel refused to take.
-pub(crate) const REFUSED_RANK: u8 = 213;
 /// When the channels of a slow device are free.
 pub(crate) const CHANNELS_RANK: u8 = 224;
 /// Requests of a core that a slow device delays.

@@ -5,17 +5,14 @@
 //! call; completions are asked for by another. **Invariants.** A context has room for what the ring
 //! has in flight, else the kernel takes fewer. Requests of files that are not open for direct I/O
 //! are carried out by the kernel before the call returns: slow, and right. A request that the
-//! kernel refuses to take is complete with that error, and is found before the kernel is asked for
-//! completions: who waits for it has seen that its entry was passed. **Crash.** See
-//! [`crate::engine`].
+//! kernel refuses to take is complete with that error. **Crash.** See [`crate::engine`].
 
-use dure_sync::{Arc, Mutex};
+use dure_sync::Arc;
 use rustix::fd::AsRawFd;
 
 use crate::engine::Target;
 use crate::engine::flight::{Flight, Memory};
-use crate::engine::ring::{Arrived, Channel, Take};
-use crate::rank::REFUSED_RANK;
+use crate::engine::ring::{Arrived, Channel, Refused, Take};
 use crate::{Op, OsError};
 
 /// Requests that a context has room for.
@@ -62,8 +59,6 @@ const _: () = assert!(cfg!(target_endian = "little"));
 pub(crate) struct Aio {
     context: libc::c_ulong,
     target: Arc<Target>,
-    /// Completions of what the kernel refused to take.
-    refused: Mutex<REFUSED_RANK, Vec<Arrived>>,
 }
 
 impl Aio {
@@ -72,24 +67,9 @@ impl Aio {
         // SAFETY: the call writes the context's number to the word it is given.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, ENTRIES, &raw mut context) };
         match made {
-            0 => Ok(Self {
-                context,
-                target,
-                refused: Mutex::new(Vec::new()),
-            }),
+            0 => Ok(Self { context, target }),
             _ => Err(last_error()),
         }
-    }
-}
-
-impl Aio {
-    fn take_refused(&self, arrived: &mut [Arrived]) -> usize {
-        let mut refused = self.refused.lock();
-        let count = refused.len().min(arrived.len());
-        for (place, refusal) in arrived.iter_mut().zip(refused.drain(..count)) {
-            *place = refusal;
-        }
-        count
     }
 }
 
@@ -130,45 +110,37 @@ impl Channel for Aio {
         true
     }
 
-    fn pass(&self, entries: &mut Vec<Iocb>, pushed: usize) -> usize {
+    fn pass(&self, entries: &mut Vec<Iocb>, pushed: usize) -> Result<usize, Refused> {
         assert_eq!(entries.len(), pushed, "each flight has an entry");
-        let mut taken = 0;
-        while taken < pushed {
-            let mut rest: Vec<*mut Iocb> = entries[taken..]
-                .iter_mut()
-                .map(std::ptr::from_mut)
-                .collect();
-            let count = libc::c_long::try_from(rest.len()).expect("few requests");
-            // SAFETY: the pointers lead to entries that live over the call, which copies them; the
-            // memory that they name is owned by flights in the table until they are complete.
-            let passed = unsafe {
-                libc::syscall(libc::SYS_io_submit, self.context, count, rest.as_mut_ptr())
-            };
-            match usize::try_from(passed) {
-                Ok(passed) if passed > 0 => taken += passed,
-                Ok(_) => break,
-                Err(_) if is_transient(last_error()) => break,
-                Err(_) => {
-                    // It says so of the first; the others are tried again without it.
-                    let refused = &entries[taken];
-                    self.refused.lock().push(Arrived {
-                        index: index_of(refused.data),
-                        code: -last_error().errno(),
-                    });
-                    taken += 1;
-                }
+        let mut pointers: Vec<*mut Iocb> = entries.iter_mut().map(std::ptr::from_mut).collect();
+        let count = libc::c_long::try_from(pushed).expect("few requests");
+        // SAFETY: the pointers lead to entries that live over the call, which copies them; the
+        // memory that they name is owned by flights in the table until they are complete.
+        let passed = unsafe {
+            libc::syscall(
+                libc::SYS_io_submit,
+                self.context,
+                count,
+                pointers.as_mut_ptr(),
+            )
+        };
+        match usize::try_from(passed) {
+            Ok(taken) => {
+                entries.drain(..taken);
+                Ok(taken)
+            }
+            Err(_) if is_transient(last_error()) => Ok(0),
+            // It says so of the first; the others are tried again without it.
+            Err(_) => {
+                let refused = Refused::First(-last_error().errno());
+                entries.remove(0);
+                Err(refused)
             }
         }
-        entries.drain(..taken);
-        taken
     }
 
-    fn take(&self, take: Take, arrived: &mut [Arrived]) -> usize {
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, i32> {
         const MOST: usize = 16;
-        let refused = self.take_refused(arrived);
-        if refused > 0 {
-            return refused;
-        }
         let mut events = [IoEvent::default(); MOST];
         let most = libc::c_long::try_from(arrived.len().min(MOST)).expect("few completions");
         // The call waits for the least number, not for the most.
@@ -186,11 +158,10 @@ impl Channel for Aio {
         };
         let Ok(count) = usize::try_from(count) else {
             let error = last_error();
-            assert!(
-                is_transient(error),
-                "io_getevents failed on a context that was set up: {error}"
-            );
-            return 0;
+            return match is_transient(error) {
+                true => Ok(0),
+                false => Err(-error.errno()),
+            };
         };
         for (place, event) in arrived.iter_mut().zip(&events[..count]) {
             *place = Arrived {
@@ -198,7 +169,7 @@ impl Channel for Aio {
                 code: i32::try_from(event.result).expect("a transfer is shorter than 2 GiB"),
             };
         }
-        count
+        Ok(count)
     }
 
     fn dispatched(flight: &mut Flight) {
@@ -207,6 +178,10 @@ impl Channel for Aio {
 
     fn finish(&self, flight: Flight, code: i32) {
         flight.finish(&self.target, code);
+    }
+
+    fn abandon(&self, flight: Flight, code: i32) {
+        flight.abandon(&self.target, code);
     }
 }
 

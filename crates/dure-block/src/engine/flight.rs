@@ -6,10 +6,12 @@
 //! as long as the flight lives. A transfer that was cut short is continued by plain system calls.
 //! **Crash.** See [`crate::engine`].
 
+use std::mem;
+
 use dure_sync::Arc;
 
 use crate::engine::{Target, psync};
-use crate::{BLOCK_BYTES, Lba, Op, OsError, Request, Result, WriteFlags};
+use crate::{BLOCK_BYTES, BlockBuf, Lba, Op, OsError, Request, Result, WriteFlags};
 
 /// The memory of a request of several segments, for the kernel.
 struct IoVectors(Vec<libc::iovec>);
@@ -120,6 +122,20 @@ impl Flight {
         let (op, lba, blocks) = (bio.op(), bio.lba(), bio.blocks());
         let result: Result<()> = result.map_err(|os| target.error(op, lba, blocks, os));
         request.complete(result);
+    }
+}
+
+impl Flight {
+    /// Completes the request with an error while the kernel may still use its memory, which
+    /// therefore stays allocated for ever; other memory takes its place in the bio.
+    pub(super) fn abandon(mut self, target: &Arc<Target>, code: i32) {
+        assert!(code < 0, "an abandoned request has failed");
+        for segment in self.request.segments_mut() {
+            let other = BlockBuf::zeroed(segment.blocks());
+            mem::forget(mem::replace(segment, other));
+        }
+        mem::forget(mem::take(&mut self.vectors.0));
+        self.finish(target, code);
     }
 }
 

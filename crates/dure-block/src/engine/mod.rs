@@ -26,7 +26,7 @@ pub(crate) mod uring;
 pub(crate) use aio::Aio;
 use aio::Iocb;
 pub(crate) use flight::Flight;
-use ring::{Arrived, Channel, Take};
+use ring::{Arrived, Channel, Refused, Take};
 pub(crate) use uring::Uring;
 
 /// An open file or block device, as the engines need it.
@@ -80,14 +80,14 @@ impl Channel for Kernel {
         }
     }
 
-    fn pass(&self, entries: &mut Vec<Iocb>, pushed: usize) -> usize {
+    fn pass(&self, entries: &mut Vec<Iocb>, pushed: usize) -> Result<usize, Refused> {
         match self {
             Self::Uring(uring) => uring.pass(&mut (), pushed),
             Self::Aio(aio) => aio.pass(entries, pushed),
         }
     }
 
-    fn take(&self, take: Take, arrived: &mut [Arrived]) -> usize {
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, i32> {
         match self {
             Self::Uring(uring) => uring.take(take, arrived),
             Self::Aio(aio) => aio.take(take, arrived),
@@ -102,6 +102,13 @@ impl Channel for Kernel {
         match self {
             Self::Uring(uring) => uring.finish(flight, code),
             Self::Aio(aio) => aio.finish(flight, code),
+        }
+    }
+
+    fn abandon(&self, flight: Flight, code: i32) {
+        match self {
+            Self::Uring(uring) => uring.abandon(flight, code),
+            Self::Aio(aio) => aio.abandon(flight, code),
         }
     }
 }

@@ -14,6 +14,14 @@
 //! flight. `submitting` is held over the submitting system call, `reaping` over the waiting one;
 //! both belong to one core's ring.
 //!
+//! # What the kernel refuses
+//! A request that it refuses ([`Refused::First`]) is put into `refused`, and whoever reaps completes
+//! it with the error. A channel whose calls fail for good fails its ring ([`Failure`]): what the
+//! kernel has not taken is refused, and all that is submitted later. What it has taken it goes on
+//! with, and completions are still found in shared memory: they are looked for during a second.
+//! Then the requests that are left are *abandoned*: each is an error, and its memory stays
+//! allocated for ever, as the kernel may still use it.
+//!
 //! # No sleeper is forgotten
 //! A task that finds a reaper counts itself as a sleeper, loads `turn`, and then tries `reaping`
 //! once more; the reaper lets `reaping` go, raises `turn`, and then looks at the sleepers:
@@ -26,7 +34,8 @@
 //! Either the reaper sees the sleeper, or the sleeper the new `turn`. The loom model
 //! (`dure-sync/tests/loom/ring.rs`) compiles this file as it is. **Crash.** See [`crate::engine`].
 
-use std::fmt;
+use std::time::Duration;
+use std::{fmt, mem};
 
 use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::{Mutex, MutexGuard, futex, thread};
@@ -35,6 +44,9 @@ use crate::rank::{REAPING_RANK, SUBMITTING_RANK};
 
 /// How many completions are taken from the kernel at a time.
 const BATCH: usize = 16;
+/// How often, and with what pause, a ring that has failed looks for completions.
+const LOOKS_MAX: u32 = 1000;
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// A completion, as the kernel tells it.
 #[derive(Debug, Default, Clone, Copy)]
@@ -54,6 +66,24 @@ pub(crate) enum Take {
     One,
 }
 
+/// What the kernel says when it does not take an entry; with the negative error number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It refuses the first; the channel has dropped that entry.
+    First(i32),
+    /// It will take none of them, nor any other.
+    All(i32),
+}
+
+impl Refused {
+    /// The negative error number.
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            Self::First(code) | Self::All(code) => code,
+        }
+    }
+}
+
 /// What passes requests to the kernel and completions back.
 pub(crate) trait Channel {
     /// A request with what has to stay where it is while the kernel has it.
@@ -65,17 +95,30 @@ pub(crate) trait Channel {
     fn push(&self, entries: &mut Self::Entries, index: usize, flight: &mut Self::Flight) -> bool;
 
     /// Passes entries to the kernel, which may take fewer than all `pushed`, or none, when it lacks
-    /// memory or has too many completions to keep; returns how many it took.
-    fn pass(&self, entries: &mut Self::Entries, pushed: usize) -> usize;
+    /// memory or has too many completions to keep; returns how many it took. If it refuses one it
+    /// has taken none.
+    fn pass(&self, entries: &mut Self::Entries, pushed: usize) -> Result<usize, Refused>;
 
-    /// Takes completions; returns how many. Called by one task at a time.
-    fn take(&self, take: Take, arrived: &mut [Arrived]) -> usize;
+    /// Takes completions; returns how many, or the negative error number of a channel that fails
+    /// for good. Called by one task at a time.
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, i32>;
 
     /// The flight is about to be passed.
     fn dispatched(flight: &mut Self::Flight);
 
     /// Completes a flight.
     fn finish(&self, flight: Self::Flight, code: i32);
+
+    /// Completes a flight whose memory the kernel may still use, with an error.
+    fn abandon(&self, flight: Self::Flight, code: i32);
+}
+
+/// That a channel fails for good.
+struct Failure {
+    /// The negative error number.
+    code: i32,
+    /// How often completions have been looked for since.
+    looks: u32,
 }
 
 /// The requests that a ring has.
@@ -84,8 +127,31 @@ struct Table<C: Channel> {
     free: Vec<usize>,
     /// Indices of entries that the kernel has not taken.
     pushed: Vec<usize>,
+    /// Completions of what the kernel refused to take.
+    refused: Vec<Arrived>,
     in_flight: usize,
+    failure: Option<Failure>,
     entries: C::Entries,
+}
+
+impl<C: Channel> Table<C> {
+    /// The channel fails for good. Its entries are never passed, so their memory is nobody's.
+    fn fail(&mut self, code: i32) {
+        let failure = self.failure.get_or_insert(Failure { code, looks: 0 });
+        let code = failure.code;
+        let refusals = self.pushed.drain(..).map(|index| Arrived { index, code });
+        self.refused.extend(refusals);
+    }
+
+    /// Takes out the flights that the kernel may still have. Their places stay empty: a completion
+    /// that comes after all is nobody's.
+    fn abandon(&mut self) -> Vec<C::Flight> {
+        assert!(self.pushed.is_empty() && self.refused.is_empty());
+        let flights: Vec<_> = self.flights.iter_mut().filter_map(Option::take).collect();
+        assert_eq!(flights.len(), self.in_flight);
+        self.in_flight = 0;
+        flights
+    }
 }
 
 /// One ring.
@@ -107,7 +173,9 @@ impl<C: Channel> Ring<C> {
                 flights: Vec::new(),
                 free: Vec::new(),
                 pushed: Vec::new(),
+                refused: Vec::new(),
                 in_flight: 0,
+                failure: None,
                 entries: C::Entries::default(),
             }),
             reaping: Mutex::new(()),
@@ -131,6 +199,10 @@ impl<C: Channel> Ring<C> {
         table.flights[index] = Some(flight);
         table.in_flight += 1;
         loop {
+            if let Some(Failure { code, .. }) = table.failure {
+                table.refused.push(Arrived { index, code });
+                return;
+            }
             let Table {
                 flights, entries, ..
             } = &mut *table;
@@ -158,13 +230,28 @@ impl<C: Channel> Ring<C> {
                 C::dispatched(flight);
             }
         }
-        // The next kick passes what is left, and every waiter kicks.
-        let taken = self.channel.pass(&mut table.entries, table.pushed.len());
-        assert!(
-            taken <= table.pushed.len(),
-            "the kernel takes what was pushed"
-        );
-        table.pushed.drain(..taken);
+        while !table.pushed.is_empty() {
+            match self.channel.pass(&mut table.entries, table.pushed.len()) {
+                // The next kick passes what is left, and every waiter kicks.
+                Ok(0) => break,
+                Ok(taken) => drop(table.pushed.drain(..taken)),
+                Err(Refused::First(code)) => {
+                    let index = table.pushed.remove(0);
+                    table.refused.push(Arrived { index, code });
+                }
+                Err(Refused::All(code)) => table.fail(code),
+            }
+        }
+    }
+
+    /// Passes all submitted requests to the kernel, and completes those that it refuses.
+    fn kick_and_refuse(&self, _reaping: &MutexGuard<'_, REAPING_RANK, ()>) -> usize {
+        let refused = {
+            let mut table = self.submitting.lock();
+            self.kick_locked(&mut table);
+            mem::take(&mut table.refused)
+        };
+        refused.chunks(BATCH).map(|some| self.complete(some)).sum()
     }
 
     /// Returns when `is_done`, which the completion of a request of this ring makes true.
@@ -172,8 +259,8 @@ impl<C: Channel> Ring<C> {
         while !is_done() {
             match self.reaping.try_lock() {
                 Some(reaping) => {
-                    self.kick();
-                    if self.reap(&reaping) == 0 && !is_done() {
+                    let refused = self.kick_and_refuse(&reaping);
+                    if refused + self.reap(&reaping) == 0 && !is_done() {
                         self.sleep_in_kernel(&reaping);
                     }
                     drop(reaping);
@@ -186,11 +273,11 @@ impl<C: Channel> Ring<C> {
 
     /// Runs the completions that have arrived, or waits for one if any request is in flight.
     pub(crate) fn poll(&self, take: Take) -> usize {
-        self.kick();
         let Some(reaping) = self.reaping.try_lock() else {
+            self.kick();
             return 0;
         };
-        let mut count = self.reap(&reaping);
+        let mut count = self.kick_and_refuse(&reaping) + self.reap(&reaping);
         if count == 0 && take == Take::One && self.submitting.lock().in_flight > 0 {
             count = self.sleep_in_kernel(&reaping);
         }
@@ -201,12 +288,30 @@ impl<C: Channel> Ring<C> {
 
     /// Waits until the kernel has a completion for this ring, and runs it.
     fn sleep_in_kernel(&self, reaping: &MutexGuard<'_, REAPING_RANK, ()>) -> usize {
-        if !self.submitting.lock().pushed.is_empty() {
-            // The kernel would not take all requests: do not wait for one it does not have.
+        let mut table = self.submitting.lock();
+        if !table.pushed.is_empty() || !table.refused.is_empty() {
+            // The kernel does not have all requests: do not wait for one it does not have.
+            drop(table);
             thread::yield_now();
             return self.reap(reaping);
         }
-        self.run_arrived(Take::One)
+        let Some(failure) = &mut table.failure else {
+            drop(table);
+            return self.run_arrived(Take::One);
+        };
+        if failure.looks < LOOKS_MAX {
+            failure.looks += 1;
+            drop(table);
+            thread::sleep(LOOK_PAUSE);
+            return self.reap(reaping);
+        }
+        let code = failure.code;
+        let abandoned = table.abandon();
+        drop(table);
+        let count = abandoned.len();
+        let abandon = |flight| self.channel.abandon(flight, code);
+        abandoned.into_iter().for_each(abandon);
+        count
     }
 
     /// Runs all completions that have arrived.
@@ -223,22 +328,41 @@ impl<C: Channel> Ring<C> {
     /// Takes a batch of completions and runs them. The caller holds `reaping`.
     fn run_arrived(&self, take: Take) -> usize {
         let mut arrived = [Arrived::default(); BATCH];
-        let count = self.channel.take(take, &mut arrived);
-        if count == 0 {
+        match self.channel.take(take, &mut arrived) {
+            Ok(count) => self.complete(&arrived[..count]),
+            Err(code) => {
+                self.submitting.lock().fail(code);
+                0
+            }
+        }
+    }
+
+    /// Completes the flights of a batch; returns how many are not abandoned. The caller holds
+    /// `reaping`.
+    fn complete(&self, arrived: &[Arrived]) -> usize {
+        if arrived.is_empty() {
             return 0;
         }
+        let mut count = 0;
         let mut flights = [const { None }; BATCH];
         {
             let mut table = self.submitting.lock();
-            for (place, arrived) in flights.iter_mut().zip(&arrived[..count]) {
-                let flight = table.flights[arrived.index].take();
-                *place = Some(flight.expect("the kernel completes a request once"));
+            for (place, arrived) in flights.iter_mut().zip(arrived) {
+                *place = table.flights[arrived.index].take();
+                if place.is_none() {
+                    let has_failed = table.failure.is_some();
+                    assert!(has_failed, "the kernel completes a request once");
+                    continue;
+                }
                 table.free.push(arrived.index);
+                count += 1;
             }
             table.in_flight -= count;
         }
-        for (flight, arrived) in flights.into_iter().flatten().zip(&arrived[..count]) {
-            self.channel.finish(flight, arrived.code);
+        for (flight, arrived) in flights.into_iter().zip(arrived) {
+            if let Some(flight) = flight {
+                self.channel.finish(flight, arrived.code);
+            }
         }
         count
     }

@@ -22,7 +22,7 @@ use rustix::fd::AsRawFd;
 use crate::buf::Pool;
 use crate::engine::Target;
 use crate::engine::flight::{Flight, Memory, Transfer};
-use crate::engine::ring::{Arrived, Channel, Take};
+use crate::engine::ring::{Arrived, Channel, Refused, Take};
 use crate::{BlockBuf, Op, OsError};
 
 /// Submission queue entries; completions have twice as many and overflow into kernel memory.
@@ -109,29 +109,46 @@ impl Uring {
         let pushed = unsafe { queue.push(&read) };
         pushed.expect("a new ring has room");
         drop(queue);
-        let mut arrived = [Arrived::default()];
-        self.pass(&mut (), 1);
-        while self.take(Take::One, &mut arrived) == 0 {
-            self.pass(&mut (), 1);
+        let completed = self.pass_and_take();
+        if completed.is_err() {
+            // The kernel may have the memory.
+            std::mem::forget(block);
         }
-        match arrived[0].code {
-            code if code < 0 => Err(OsError::new(-code)),
+        match completed {
+            Ok(code) | Err(code) if code < 0 => Err(OsError::new(-code)),
             _ => Ok(()),
         }
     }
 
+    /// The result of the only entry; or the error of a ring that does not work.
+    fn pass_and_take(&self) -> Result<i32, i32> {
+        let mut arrived = [Arrived::default()];
+        loop {
+            self.pass(&mut (), 1).map_err(Refused::code)?;
+            if self.take(Take::One, &mut arrived)? > 0 {
+                return Ok(arrived[0].code);
+            }
+        }
+    }
+
     /// Enters the kernel to look for completions, and to wait for `least` of them.
-    fn enter(&self, least: u32) {
+    fn enter(&self, least: u32) -> Result<(), i32> {
         // SAFETY: no argument is passed, and nothing is submitted.
         let entered = unsafe {
             let submitter = self.uring.submitter();
             submitter.enter::<()>(0, least, GET_EVENTS, None)
         };
-        if let Err(error) = entered
-            && !is_transient(&error)
-        {
-            panic!("io_uring_enter failed on a ring that was set up: {error}");
+        match entered {
+            Err(error) if !is_transient(&error) => Err(code(&error)),
+            _ => Ok(()),
         }
+    }
+
+    /// Makes `io_uring_enter` fail from now on: the number of the ring's file gets another file.
+    #[cfg(test)]
+    pub(crate) fn fail_calls(&self) {
+        let other = std::fs::File::open("/dev/null").unwrap();
+        replace_file(&self.uring, &other);
     }
 
     fn arrived(&self, arrived: &mut [Arrived]) -> usize {
@@ -178,28 +195,31 @@ impl Channel for Uring {
         unsafe { queue.push(&entry) }.is_ok()
     }
 
-    fn pass(&self, _entries: &mut (), pushed: usize) -> usize {
+    fn pass(&self, _entries: &mut (), pushed: usize) -> Result<usize, Refused> {
         match self.uring.submitter().submit() {
             // The kernel's thread takes what is in the queue, whatever is left there now.
-            Ok(_) if self.options.sqpoll => pushed,
-            Ok(taken) => taken.min(pushed),
-            Err(error) if is_transient(&error) => 0,
-            Err(error) => panic!("io_uring_enter failed on a ring that was set up: {error}"),
+            Ok(_) if self.options.sqpoll => Ok(pushed),
+            Ok(taken) => Ok(taken.min(pushed)),
+            Err(error) if is_transient(&error) => Ok(0),
+            // The thread may have them all the same: whoever waits for them finds the error.
+            Err(_) if self.options.sqpoll => Ok(pushed),
+            // The call says that it has taken none.
+            Err(error) => Err(Refused::All(code(&error))),
         }
     }
 
-    fn take(&self, take: Take, arrived: &mut [Arrived]) -> usize {
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, i32> {
         let count = self.arrived(arrived);
         if count > 0 {
-            return count;
+            return Ok(count);
         }
         match take {
-            Take::One => self.enter(1),
+            Take::One => self.enter(1)?,
             // Nobody but who enters the kernel finds completions of a device that is polled.
-            Take::Ready if self.options.iopoll => self.enter(0),
-            Take::Ready => return 0,
+            Take::Ready if self.options.iopoll => self.enter(0)?,
+            Take::Ready => return Ok(0),
         }
-        self.arrived(arrived)
+        Ok(self.arrived(arrived))
     }
 
     fn dispatched(flight: &mut Flight) {
@@ -212,10 +232,18 @@ impl Channel for Uring {
         let refused = self.options.iopoll && code == -libc::EOPNOTSUPP;
         flight.finish(&self.target, if refused { 0 } else { code });
     }
+
+    fn abandon(&self, flight: Flight, code: i32) {
+        flight.abandon(&self.target, code);
+    }
 }
 
 fn os(error: &std::io::Error) -> OsError {
     OsError::new(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn code(error: &std::io::Error) -> i32 {
+    -os(error).errno()
 }
 
 fn is_transient(error: &std::io::Error) -> bool {
@@ -263,4 +291,12 @@ fn entry(fd: types::Fd, transfer: Transfer) -> squeue::Entry {
         (Op::Read | Op::Write, Memory::None) => unreachable!("a bio of data has memory"),
         (Op::Discard, _) => unreachable!("discards are carried out synchronously"),
     }
+}
+
+/// Gives the number of an open file to another file.
+#[cfg(test)]
+pub(crate) fn replace_file(file: &impl AsRawFd, by: &impl AsRawFd) {
+    // SAFETY: both numbers are those of open files, and nobody keeps the file that is closed.
+    let number = unsafe { libc::dup2(by.as_raw_fd(), file.as_raw_fd()) };
+    assert_eq!(number, file.as_raw_fd());
 }

@@ -1,5 +1,6 @@
 //! A ring on a simulated machine, over a kernel of a few lines: no completion is lost or run twice,
-//! and nobody sleeps for ever, on every schedule.
+//! and nobody sleeps for ever, on every schedule; nor where the kernel refuses requests, or fails
+//! for good and never completes some of those that it has.
 
 use std::time::Duration;
 
@@ -8,9 +9,10 @@ use dure_sync::sim::{Config, run, seeds};
 use dure_sync::{Arc, Condvar, CoreId, Mutex, thread};
 
 #[path = "../../src/engine/ring.rs"]
+#[expect(dead_code, reason = "the model needs a part of it")]
 mod source;
 
-use source::{Arrived, Channel, Ring, Take};
+use source::{Arrived, Channel, Refused, Ring, Take};
 
 /// Room of the submission queue.
 const ENTRIES: usize = 2;
@@ -23,10 +25,37 @@ struct Flight {
 /// Takes at most one entry at a time, now and then none, and completes it later, the last first.
 #[derive(Default)]
 struct Kernel {
-    /// [220] Entries it has, and how often it was asked.
-    state: Mutex<220, (Vec<usize>, u64)>,
+    /// [220]
+    state: Mutex<220, State>,
     came: Condvar,
+    /// Each so many calls it refuses an entry; 0: never.
+    refuses: u64,
+    /// From this call it takes none, and completes no flight with an even index; 0: never.
+    fails: u64,
     completed: AtomicU64,
+    refused: AtomicU64,
+    abandoned: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// Entries it has.
+    taken: Vec<usize>,
+    /// How often it was asked to take some.
+    calls: u64,
+    has_failed: bool,
+}
+
+/// What it says when it refuses, and when it fails.
+const REFUSED: i32 = -9;
+const FAILED: i32 = -22;
+
+impl Kernel {
+    fn complete(&self, flight: &Flight) {
+        let before = flight.slot.swap(1, Ordering::Release);
+        assert_eq!(before, 0, "flight {} completes once", flight.number);
+        self.completed.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Channel for Kernel {
@@ -41,47 +70,73 @@ impl Channel for Kernel {
         true
     }
 
-    fn pass(&self, entries: &mut Vec<usize>, pushed: usize) -> usize {
+    fn pass(&self, entries: &mut Vec<usize>, pushed: usize) -> Result<usize, Refused> {
         assert_eq!(entries.len(), pushed, "each entry is passed once");
         let mut state = self.state.lock();
-        state.1 += 1;
-        if state.1.is_multiple_of(3) {
-            return 0;
+        assert!(!state.has_failed, "a ring that has failed passes nothing");
+        state.calls += 1;
+        if state.calls == self.fails {
+            state.has_failed = true;
+            self.came.notify_all();
+            return Err(Refused::All(FAILED));
         }
-        state.0.push(entries.remove(0));
+        if self.refuses > 0 && state.calls.is_multiple_of(self.refuses) {
+            entries.remove(0);
+            return Err(Refused::First(REFUSED));
+        }
+        if state.calls.is_multiple_of(3) {
+            return Ok(0);
+        }
+        state.taken.push(entries.remove(0));
         self.came.notify_all();
-        1
+        Ok(1)
     }
 
-    fn take(&self, take: Take, arrived: &mut [Arrived]) -> usize {
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, i32> {
         let mut state = self.state.lock();
-        while take == Take::One && state.0.is_empty() {
+        while take == Take::One && state.taken.is_empty() && !state.has_failed {
             state = self.came.wait(state);
         }
-        let Some(index) = state.0.pop() else { return 0 };
+        if state.has_failed {
+            state.taken.retain(|index| index % 2 == 1);
+        }
+        let Some(index) = state.taken.pop() else {
+            return match take == Take::One && state.has_failed {
+                true => Err(FAILED),
+                false => Ok(0),
+            };
+        };
         drop(state);
         if take == Take::One {
             thread::sleep(Duration::from_micros(3));
         }
         arrived[0] = Arrived { index, code: 0 };
-        1
+        Ok(1)
     }
 
     fn dispatched(_flight: &mut Flight) {}
 
-    fn finish(&self, flight: Flight, _code: i32) {
-        let before = flight.slot.swap(1, Ordering::Release);
-        assert_eq!(before, 0, "flight {} completes once", flight.number);
-        self.completed.fetch_add(1, Ordering::Relaxed);
+    fn finish(&self, flight: Flight, code: i32) {
+        assert!([0, REFUSED, FAILED].contains(&code));
+        self.refused
+            .fetch_add(u64::from(code < 0), Ordering::Relaxed);
+        self.complete(&flight);
+    }
+
+    fn abandon(&self, flight: Flight, code: i32) {
+        assert_eq!(code, FAILED);
+        self.abandoned.fetch_add(1, Ordering::Relaxed);
+        self.complete(&flight);
     }
 }
 
 const TASKS: u64 = 3;
 const FLIGHTS: u64 = 4;
+const CORES: usize = 3;
 
 /// Tasks submit, wait for some, leave others to whoever comes; the ring is drained at the end.
-fn share_a_ring() {
-    let ring = Arc::new(Ring::new(Kernel::default()));
+fn share_a_ring(kernel: Kernel) -> Arc<Ring<Kernel>> {
+    let ring = Arc::new(Ring::new(kernel));
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
             let ring = Arc::clone(&ring);
@@ -110,16 +165,56 @@ fn share_a_ring() {
     ring.drain();
     let completed = ring.channel().completed.load(Ordering::Relaxed);
     assert_eq!(completed, TASKS * FLIGHTS);
+    ring
 }
 
 /// A sleeper that nobody wakes ends the run with a deadlock.
 #[test]
 fn sim_every_flight_of_a_ring_completes_once_and_wakes_who_waits() {
     for seed in seeds(500) {
-        run(
-            Config::random(TASKS.try_into().unwrap(), seed),
-            share_a_ring,
-        );
-        run(Config::stall(TASKS.try_into().unwrap(), seed), share_a_ring);
+        for config in [Config::random(CORES, seed), Config::stall(CORES, seed)] {
+            run(config, || drop(share_a_ring(Kernel::default())));
+        }
     }
+}
+
+/// Flights that the kernel refuses complete with its error, the others as ever.
+#[test]
+fn sim_every_flight_that_is_refused_completes_once() {
+    for seed in seeds(200) {
+        for config in [Config::random(CORES, seed), Config::stall(CORES, seed)] {
+            let refused = run(config, || {
+                let ring = share_a_ring(Kernel {
+                    refuses: 4,
+                    ..Kernel::default()
+                });
+                assert_eq!(ring.channel().abandoned.load(Ordering::Relaxed), 0);
+                ring.channel().refused.load(Ordering::Relaxed)
+            });
+            assert!(refused.value > 0, "seed {seed}: nothing was refused");
+        }
+    }
+}
+
+/// A kernel that fails was a panic. What it has and never completes is abandoned, and nobody waits
+/// for it for ever.
+#[test]
+fn sim_every_flight_of_a_ring_that_fails_completes_once() {
+    let (mut refused, mut abandoned) = (0, 0);
+    for seed in seeds(200) {
+        for config in [Config::random(CORES, seed), Config::stall(CORES, seed)] {
+            let failed = run(config, move || {
+                let ring = share_a_ring(Kernel {
+                    fails: 1 + seed % 8,
+                    ..Kernel::default()
+                });
+                let kernel = ring.channel();
+                let counts = [&kernel.refused, &kernel.abandoned];
+                counts.map(|count| count.load(Ordering::Relaxed))
+            });
+            refused += failed.value[0];
+            abandoned += failed.value[1];
+        }
+    }
+    assert!(refused > 0 && abandoned > 0, "{refused} and {abandoned}");
 }

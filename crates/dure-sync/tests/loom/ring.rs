@@ -15,7 +15,7 @@ use super::{BOTH, canaries, explore_with};
 #[expect(dead_code, reason = "the model needs a part of it")]
 mod source;
 
-use source::{Arrived, Channel, Ring, Take};
+use source::{Arrived, Channel, Refused, Ring, Take};
 
 /// What is under way: the word, and the word that says that it is done.
 struct Flight {
@@ -40,19 +40,19 @@ impl Channel for Kernel {
         *entries == [index]
     }
 
-    fn pass(&self, entries: &mut Vec<usize>, pushed: usize) -> usize {
+    fn pass(&self, entries: &mut Vec<usize>, pushed: usize) -> Result<usize, Refused> {
         assert_eq!(entries.len(), pushed, "each entry is passed once");
         self.taken.lock().unwrap().append(entries);
-        pushed
+        Ok(pushed)
     }
 
-    fn take(&self, _take: Take, arrived: &mut [Arrived]) -> usize {
+    fn take(&self, _take: Take, arrived: &mut [Arrived]) -> Result<usize, i32> {
         // The last first.
         match self.taken.lock().unwrap().pop() {
-            None => 0,
+            None => Ok(0),
             Some(index) => {
                 arrived[0] = Arrived { index, code: 1 };
-                1
+                Ok(1)
             }
         }
     }
@@ -67,6 +67,10 @@ impl Channel for Kernel {
         // Release: as that of a slot; pairs with the Acquire of the waiter.
         let before = flight.done.swap(1, Ordering::Release);
         assert_eq!(before, 0, "a flight completes once");
+    }
+
+    fn abandon(&self, _flight: Flight, _code: i32) {
+        unreachable!("this kernel does not fail");
     }
 }
 

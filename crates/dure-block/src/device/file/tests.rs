@@ -10,6 +10,8 @@ use super::*;
 use crate::ram::RamDevice;
 use crate::{Bio, Error, Hybrid, Queue, QueueConfig, Wait, share};
 
+mod faults;
+
 const BLOCKS: u64 = 64;
 
 fn new_image(path: &Path, blocks: u64, allocation: Allocation) -> Result<FileDevice> {
