@@ -180,6 +180,15 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// A block device is used by requests only.
+    #[error("{}: is a block device, which is used by requests; nvm={nvm} needs a file: leave it out",
+        path.display())]
+    NotMapped {
+        /// The block device.
+        path: PathBuf,
+        /// How it was to be used.
+        nvm: &'static str,
+    },
     /// The chosen I/O engine is not available.
     #[error("{}: the {engine} engine is not available here: {os}; choose psync or auto",
         path.display())]

@@ -2,9 +2,10 @@
 //!
 //! **Problem.** On persistent memory a system call, a bounce through the page cache and a flush cost
 //! many times the write itself. **Structure.** The file is opened and claimed as any other, then
-//! mapped; reads and writes are copies by the processor. A file that cannot be mapped directly stays
-//! a [`FileDevice`], or becomes *emulated NVM* if that is asked for: the same instructions on the
-//! kernel's page cache. [`NvmBlocks`] are the same blocks without a queue and without requests.
+//! mapped; reads and writes are copies by the processor. A block device, and a file that cannot be
+//! mapped directly, stays a [`FileDevice`]; such a file becomes *emulated NVM* if that is asked for:
+//! the same instructions on the kernel's page cache. [`NvmBlocks`] are the same blocks without a
+//! queue and without requests.
 //!
 //! **Invariants.** A write has been fenced when it returns, so a flush has nothing to do. A line
 //! that the medium lost, or a file that has become shorter, is an I/O error. **On a crash** of a
@@ -53,6 +54,16 @@ impl Nvm {
             _ => return None,
         })
     }
+
+    fn name(self) -> &'static str {
+        match self {
+            Nvm::Auto => "auto",
+            Nvm::Off => "off",
+            Nvm::Direct => "direct",
+            Nvm::Emulated => "emulated",
+            Nvm::Optane => "optane",
+        }
+    }
 }
 
 /// Blocks in persistent memory, as a device.
@@ -80,13 +91,23 @@ struct Mapped {
 /// The device that `file` is, used as `nvm` says.
 ///
 /// # Errors
-/// [`Error::NotDirect`] if it must be mapped directly and cannot be; that of the system.
+/// [`Error::NotDirect`] if it must be mapped directly and cannot be; [`Error::NotMapped`] if it is a
+/// block device and must be mapped; that of the system.
 pub fn open(file: FileDevice, nvm: Nvm) -> Result<Arc<dyn Device>> {
     let need = match nvm {
         Nvm::Off => return Ok(share(file)),
         Nvm::Auto | Nvm::Direct => Need::Direct,
         Nvm::Emulated | Nvm::Optane => Need::Emulation,
     };
+    if file.is_block_device() {
+        if nvm == Nvm::Auto {
+            return Ok(share(file));
+        }
+        return Err(Error::NotMapped {
+            path: file.info().name.clone().into(),
+            nvm: nvm.name(),
+        });
+    }
     let model = (nvm == Nvm::Optane).then_some(NvmModel::OPTANE);
     match map(&file, need) {
         Ok(region) => Ok(share(NvmDevice::new(region, file, model))),

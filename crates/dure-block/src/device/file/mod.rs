@@ -14,11 +14,14 @@
 //! engine is chosen per call.
 
 mod claim;
+#[cfg(test)]
+pub(crate) mod loop_device;
 mod open;
 #[cfg(test)]
 mod tests;
 
 use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{FileType, fstat};
 
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, CoreId, Mutex, OnceLock, PerCore, core_count, current_core};
@@ -132,6 +135,12 @@ impl FileDevice {
     /// The open file or block device.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.target.fd.as_fd()
+    }
+
+    /// Whether it is a block device, not a file.
+    pub(super) fn is_block_device(&self) -> bool {
+        fstat(&self.target.fd)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice)
     }
 
     /// The same device with another number of blocks.

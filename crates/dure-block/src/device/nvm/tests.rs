@@ -3,6 +3,7 @@ use std::path::Path;
 use dure_pmem::record::Selection;
 
 use super::*;
+use crate::device::file::loop_device::Loop;
 use crate::file::{Allocation, OpenOptions, create_image, open_file};
 use crate::{Queue, QueueConfig, WriteFlags};
 
@@ -67,6 +68,34 @@ fn what_is_no_persistent_memory_is_not_taken_for_it() {
         text.contains("persistent memory") && text.contains("dax"),
         "{text}"
     );
+}
+
+/// `nvm=emulated` mapped a disk, whose page cache was then never flushed.
+#[test]
+fn a_block_device_is_no_persistent_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    drop(image(&path));
+    let Some(Loop(disk)) = &Loop::new(&path) else {
+        return;
+    };
+    let used_as = |nvm| open(open_file(disk, OpenOptions::default()).unwrap(), nvm);
+    for nvm in [Nvm::Auto, Nvm::Off] {
+        assert_eq!(used_as(nvm).unwrap().info().nvm, None, "{nvm:?}");
+    }
+    for (nvm, value) in [
+        (Nvm::Emulated, "nvm=emulated"),
+        (Nvm::Optane, "nvm=optane"),
+        (Nvm::Direct, "nvm=direct"),
+    ] {
+        let error = used_as(nvm).expect_err(value);
+        assert!(matches!(error, Error::NotMapped { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("block device") && text.contains(value),
+            "{text}"
+        );
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::Error;
+use crate::device::file::loop_device::Loop;
 use crate::file::{
     Allocation, FileDevice, OpenOptions, Sharing, create_image, open_file, resize_image,
 };
@@ -22,36 +22,6 @@ fn reading() -> OpenOptions {
     OpenOptions {
         read_only: true,
         ..OpenOptions::default()
-    }
-}
-
-/// A loop device over a file; detached when dropped.
-struct Loop(PathBuf);
-
-impl Loop {
-    /// `None` where there are none: no losetup, or not root.
-    fn new(file: &Path) -> Option<Loop> {
-        let output = Command::new("losetup")
-            .args(["--find", "--show"])
-            .arg(file)
-            .output();
-        match output {
-            Ok(output) if output.status.success() => {
-                let name = String::from_utf8(output.stdout).unwrap();
-                Some(Loop(name.trim().into()))
-            }
-            other => {
-                eprintln!("SKIPPED: no loop devices here: {other:?}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let detached = Command::new("losetup").arg("-d").arg(&self.0).status();
-        assert!(detached.unwrap().success());
     }
 }
 
