@@ -42,17 +42,12 @@ impl Nvm {
     /// The names of all values, for messages.
     pub const NAMES: &'static str = "auto, off, direct, emulated or optane";
 
+    const ALL: [Nvm; 5] = [Nvm::Auto, Nvm::Off, Nvm::Direct, Nvm::Emulated, Nvm::Optane];
+
     /// The value of an option `nvm=`; `None` if there is none of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Nvm> {
-        Some(match name {
-            "auto" => Nvm::Auto,
-            "off" => Nvm::Off,
-            "direct" => Nvm::Direct,
-            "emulated" => Nvm::Emulated,
-            "optane" => Nvm::Optane,
-            _ => return None,
-        })
+        Nvm::ALL.into_iter().find(|nvm| nvm.name() == name)
     }
 
     fn name(self) -> &'static str {

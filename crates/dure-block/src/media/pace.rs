@@ -3,9 +3,9 @@
 //! **Problem.** Emulated memory is as fast as DRAM. What a slower medium would change, such as where
 //! writers stop gaining from more cores, or what another NUMA node costs, does not show.
 //! **Structure.** A [`NvmModel`] says how long a copy takes; [`Pace`] keeps, per medium and
-//! direction, until when its modelled bus is busy. Who has copied waits until the model's copy would
+//! direction, until when its modelled bus is busy. The copying task spins until the model's copy would
 //! be done. **Invariants.** Copies share the bandwidth of a medium and overlap in their latencies; a
-//! copy is never faster than the model, but as slow as the real one. The words of the busy bus are
+//! copy is never faster than the model, nor than the real one. The words of the busy bus are
 //! lines that all cores write: a model for measurements, which is off unless asked for.
 //! **Crash.** Nothing is kept.
 
@@ -69,7 +69,7 @@ impl Pace {
         }
     }
 
-    /// Copies by `run`, and returns when the model would have done it.
+    /// Copies by `run`, and returns when the copy is done, also by the model.
     pub(super) fn around<T>(&self, copy: Copy, is_remote: bool, run: impl FnOnce() -> T) -> T {
         let due = self.due_ns(copy, clock::monotonic_ns(), is_remote);
         let done = run();
@@ -100,7 +100,7 @@ impl Pace {
         let after = |until: u64| Some(until.max(begin_ns).saturating_add(transfer));
         // Relaxed: only the number counts.
         let before = busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
-        let until = before.unwrap_or_else(|until| until).max(begin_ns);
+        let until = before.expect("the update always has a value").max(begin_ns);
         until.saturating_add(transfer + scaled(latency))
     }
 }

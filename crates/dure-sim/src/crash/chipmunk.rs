@@ -4,7 +4,8 @@
 //! one operation, so by [`ace`](super::ace); some need two descriptors of one file, truncates mixed
 //! with allocations, or writes that are not aligned to words, which ACE does not make.
 //! **Structure.** A [`Class`] is a kind of bug with the workloads that show it, here in the words of
-//! a replay; each runs alone, followed by a sync, and followed by background work and a checkpoint.
+//! a replay; each runs three times: as it is, with a sync behind it, and with background work and a
+//! checkpoint behind it.
 //! **Invariants.** The list is the same in every run. **Crash.** The power fails at every step.
 
 use super::ace::Made;

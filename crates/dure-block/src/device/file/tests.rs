@@ -6,6 +6,7 @@ use dure_sync::{Arc, ProcessOnce, thread};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::loop_device::Loop;
 use super::*;
 use crate::ram::RamDevice;
 use crate::{Bio, Error, Hybrid, Queue, QueueConfig, Wait, share};
@@ -670,52 +671,35 @@ fn a_file_that_vanishes_under_load_fails_requests_and_loses_none() {
 fn a_block_device_in_use_is_refused() {
     let place = Place::new();
     let path = place.image();
-    let output = std::process::Command::new("losetup")
-        .args(["--find", "--show"])
-        .arg(&path)
-        .output();
-    let Some(name) = output
-        .ok()
-        .filter(|out| out.status.success())
-        .map(|out| out.stdout)
-    else {
-        eprintln!("SKIPPED: no loop device can be set up here (it needs root and losetup)");
+    let Some(looped) = Loop::new(&path) else {
         return;
     };
-    let name = PathBuf::from(String::from_utf8(name).unwrap().trim());
-    let result = std::panic::catch_unwind(|| {
-        let device = open_file(&name, OpenOptions::default()).unwrap();
-        assert_eq!(device.info().blocks, BLOCKS);
-        let error = open_file(&name, OpenOptions::default()).unwrap_err();
-        assert_eq!(error, Error::Busy { path: name.clone() });
-        let message = format!(
-            "{}: is mounted or in use (unmount it, or stop the program that has it open)",
-            name.display()
-        );
-        assert_eq!(error.to_string(), message);
-        let queue = queue_of(device);
-        let data = vec![5; 4 * BLOCK_BYTES];
-        queue.write(Lba::new(60), &data, WriteFlags::FUA).unwrap();
-        queue.discard(Lba::new(61), 1).unwrap();
-        queue.flush().unwrap();
-        assert_eq!(queue.counters().device_flushes, 1, "loop caches writes");
-        let ticket = queue
-            .submit(Bio::read(Lba::new(60), BlockBuf::zeroed(4)))
-            .unwrap();
-        let segments = queue.wait(ticket).into_segments().unwrap();
-        let read = segments[0].as_slice();
-        assert_eq!(read[..BLOCK_BYTES], data[..BLOCK_BYTES]);
-        assert_eq!(read[BLOCK_BYTES..2 * BLOCK_BYTES], [0; BLOCK_BYTES]);
-        assert_eq!(read[2 * BLOCK_BYTES..], data[2 * BLOCK_BYTES..]);
-        drop(queue);
-        write_through_means_no_flush(&name);
-    });
-    let detached = std::process::Command::new("losetup")
-        .arg("--detach")
-        .arg(&name)
-        .status();
-    assert!(detached.unwrap().success());
-    result.unwrap();
+    let name = looped.0.clone();
+    let device = open_file(&name, OpenOptions::default()).unwrap();
+    assert_eq!(device.info().blocks, BLOCKS);
+    let error = open_file(&name, OpenOptions::default()).unwrap_err();
+    assert_eq!(error, Error::Busy { path: name.clone() });
+    let message = format!(
+        "{}: is mounted or in use (unmount it, or stop the program that has it open)",
+        name.display()
+    );
+    assert_eq!(error.to_string(), message);
+    let queue = queue_of(device);
+    let data = vec![5; 4 * BLOCK_BYTES];
+    queue.write(Lba::new(60), &data, WriteFlags::FUA).unwrap();
+    queue.discard(Lba::new(61), 1).unwrap();
+    queue.flush().unwrap();
+    assert_eq!(queue.counters().device_flushes, 1, "loop caches writes");
+    let ticket = queue
+        .submit(Bio::read(Lba::new(60), BlockBuf::zeroed(4)))
+        .unwrap();
+    let segments = queue.wait(ticket).into_segments().unwrap();
+    let read = segments[0].as_slice();
+    assert_eq!(read[..BLOCK_BYTES], data[..BLOCK_BYTES]);
+    assert_eq!(read[BLOCK_BYTES..2 * BLOCK_BYTES], [0; BLOCK_BYTES]);
+    assert_eq!(read[2 * BLOCK_BYTES..], data[2 * BLOCK_BYTES..]);
+    drop(queue);
+    write_through_means_no_flush(&name);
 }
 
 /// What the kernel calls "write through" needs no flush, but only past the page cache.
