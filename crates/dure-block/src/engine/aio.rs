@@ -129,17 +129,19 @@ impl Channel for Aio {
                 entries.drain(..taken);
                 Ok(taken)
             }
-            Err(_) if is_transient(last_error()) => Ok(0),
-            // It says so of the first; the others are tried again without it.
             Err(_) => {
-                let refused = Refused::First(-last_error().errno());
+                let error = last_error();
+                if is_busy(error) {
+                    return Err(Refused::Busy(-error.errno()));
+                }
+                // It says so of the first; the others are tried again without it.
                 entries.remove(0);
-                Err(refused)
+                Err(Refused::First(-error.errno()))
             }
         }
     }
 
-    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, i32> {
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, Refused> {
         const MOST: usize = 16;
         let mut events = [IoEvent::default(); MOST];
         let most = libc::c_long::try_from(arrived.len().min(MOST)).expect("few completions");
@@ -158,9 +160,10 @@ impl Channel for Aio {
         };
         let Ok(count) = usize::try_from(count) else {
             let error = last_error();
-            return match is_transient(error) {
-                true => Ok(0),
-                false => Err(-error.errno()),
+            return match error.errno() {
+                libc::EINTR => Ok(0),
+                code if is_busy(error) => Err(Refused::Busy(-code)),
+                code => Err(Refused::All(-code)),
             };
         };
         for (place, event) in arrived.iter_mut().zip(&events[..count]) {
@@ -206,6 +209,6 @@ fn last_error() -> OsError {
     OsError::new(error.unwrap_or(libc::EIO))
 }
 
-fn is_transient(error: OsError) -> bool {
+fn is_busy(error: OsError) -> bool {
     matches!(error.errno(), libc::EAGAIN | libc::EINTR | libc::ENOMEM)
 }

@@ -87,7 +87,7 @@ impl Channel for Kernel {
         }
     }
 
-    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, i32> {
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, Refused> {
         match self {
             Self::Uring(uring) => uring.take(take, arrived),
             Self::Aio(aio) => aio.take(take, arrived),

@@ -21,6 +21,9 @@
 //! with, and completions are still found in shared memory: they are looked for during a second.
 //! Then the requests that are left are *abandoned*: each is an error, and its memory stays
 //! allocated for ever, as the kernel may still use it.
+//! A kernel that is *busy* (EAGAIN, EBUSY, ENOMEM) is asked again: at once during a millisecond,
+//! then every millisecond, and if during 10 s it has neither taken a request nor
+//! completed one, the ring fails with that error.
 //!
 //! # No sleeper is forgotten
 //! A task that finds a reaper counts itself as a sleeper, loads `turn`, and then tries `reaping`
@@ -40,13 +43,15 @@ use std::{fmt, mem};
 use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::{Mutex, MutexGuard, futex, thread};
 
+use self::table::{Failure, LOOK_PAUSE, LOOKS_MAX, Table};
 use crate::rank::{REAPING_RANK, SUBMITTING_RANK};
+
+// The models compile this file as a module of theirs.
+#[path = "ring/table.rs"]
+mod table;
 
 /// How many completions are taken from the kernel at a time.
 const BATCH: usize = 16;
-/// How often, and with what pause, a ring that has failed looks for completions.
-const LOOKS_MAX: u32 = 1000;
-const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// A completion, as the kernel tells it.
 #[derive(Debug, Default, Clone, Copy)]
@@ -66,12 +71,14 @@ pub(crate) enum Take {
     One,
 }
 
-/// What the kernel says when it does not take an entry; with the negative error number.
+/// What the kernel says when it does not do what it is asked for; with the negative error number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It refuses the first; the channel has dropped that entry.
+    /// It cannot now: it lacks memory, or has too many completions to keep.
+    Busy(i32),
+    /// It refuses the first entry, which the channel has dropped.
     First(i32),
-    /// It will take none of them, nor any other.
+    /// It fails for good: it takes no entry, and tells of no completion.
     All(i32),
 }
 
@@ -79,7 +86,7 @@ impl Refused {
     /// The negative error number.
     pub(crate) fn code(self) -> i32 {
         match self {
-            Self::First(code) | Self::All(code) => code,
+            Self::Busy(code) | Self::First(code) | Self::All(code) => code,
         }
     }
 }
@@ -94,14 +101,12 @@ pub(crate) trait Channel {
     /// Adds the entry of flight `index`; false: there is no room before some have been passed.
     fn push(&self, entries: &mut Self::Entries, index: usize, flight: &mut Self::Flight) -> bool;
 
-    /// Passes entries to the kernel, which may take fewer than all `pushed`, or none, when it lacks
-    /// memory or has too many completions to keep; returns how many it took. If it refuses one it
-    /// has taken none.
+    /// Passes entries to the kernel, which may take fewer than all `pushed`; returns how many it
+    /// took. If it refuses one it has taken none.
     fn pass(&self, entries: &mut Self::Entries, pushed: usize) -> Result<usize, Refused>;
 
-    /// Takes completions; returns how many, or the negative error number of a channel that fails
-    /// for good. Called by one task at a time.
-    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, i32>;
+    /// Takes completions; returns how many. Called by one task at a time.
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, Refused>;
 
     /// The flight is about to be passed.
     fn dispatched(flight: &mut Self::Flight);
@@ -111,47 +116,6 @@ pub(crate) trait Channel {
 
     /// Completes a flight whose memory the kernel may still use, with an error.
     fn abandon(&self, flight: Self::Flight, code: i32);
-}
-
-/// That a channel fails for good.
-struct Failure {
-    /// The negative error number.
-    code: i32,
-    /// How often completions have been looked for since.
-    looks: u32,
-}
-
-/// The requests that a ring has.
-struct Table<C: Channel> {
-    flights: Vec<Option<C::Flight>>,
-    free: Vec<usize>,
-    /// Indices of entries that the kernel has not taken.
-    pushed: Vec<usize>,
-    /// Completions of what the kernel refused to take.
-    refused: Vec<Arrived>,
-    in_flight: usize,
-    failure: Option<Failure>,
-    entries: C::Entries,
-}
-
-impl<C: Channel> Table<C> {
-    /// The channel fails for good. Its entries are never passed, so their memory is nobody's.
-    fn fail(&mut self, code: i32) {
-        let failure = self.failure.get_or_insert(Failure { code, looks: 0 });
-        let code = failure.code;
-        let refusals = self.pushed.drain(..).map(|index| Arrived { index, code });
-        self.refused.extend(refusals);
-    }
-
-    /// Takes out the flights that the kernel may still have. Their places stay empty: a completion
-    /// that comes after all is nobody's.
-    fn abandon(&mut self) -> Vec<C::Flight> {
-        assert!(self.pushed.is_empty() && self.refused.is_empty());
-        let flights: Vec<_> = self.flights.iter_mut().filter_map(Option::take).collect();
-        assert_eq!(flights.len(), self.in_flight);
-        self.in_flight = 0;
-        flights
-    }
 }
 
 /// One ring.
@@ -169,15 +133,7 @@ impl<C: Channel> Ring<C> {
     pub(crate) fn new(channel: C) -> Self {
         Self {
             channel,
-            submitting: Mutex::new(Table {
-                flights: Vec::new(),
-                free: Vec::new(),
-                pushed: Vec::new(),
-                refused: Vec::new(),
-                in_flight: 0,
-                failure: None,
-                entries: C::Entries::default(),
-            }),
+            submitting: Mutex::new(Table::new()),
             reaping: Mutex::new(()),
             turn: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
@@ -211,7 +167,15 @@ impl<C: Channel> Ring<C> {
                 break;
             }
             self.kick_locked(&mut table);
-            thread::yield_now();
+            if table.busy_since_ns.is_some() {
+                // It may be busy because of completions, and whoever reaps needs the table.
+                let pause = table.pause();
+                drop(table);
+                if self.poll(Take::Ready) == 0 {
+                    sleep(pause);
+                }
+                table = self.submitting.lock();
+            }
         }
         table.pushed.push(index);
     }
@@ -232,9 +196,12 @@ impl<C: Channel> Ring<C> {
         }
         while !table.pushed.is_empty() {
             match self.channel.pass(&mut table.entries, table.pushed.len()) {
+                Ok(taken) => {
+                    table.pushed.drain(..taken);
+                    table.busy_since_ns = None;
+                }
                 // The next kick passes what is left, and every waiter kicks.
-                Ok(0) => break,
-                Ok(taken) => drop(table.pushed.drain(..taken)),
+                Err(Refused::Busy(code)) => return table.busy(code),
                 Err(Refused::First(code)) => {
                     let index = table.pushed.remove(0);
                     table.refused.push(Arrived { index, code });
@@ -291,13 +258,19 @@ impl<C: Channel> Ring<C> {
         let mut table = self.submitting.lock();
         if !table.pushed.is_empty() || !table.refused.is_empty() {
             // The kernel does not have all requests: do not wait for one it does not have.
+            let pause = table.pause();
             drop(table);
-            thread::yield_now();
+            sleep(pause);
             return self.reap(reaping);
         }
         let Some(failure) = &mut table.failure else {
             drop(table);
-            return self.run_arrived(Take::One);
+            let count = self.run_arrived(Take::One);
+            if count == 0 {
+                let pause = self.submitting.lock().pause();
+                sleep(pause);
+            }
+            return count;
         };
         if failure.looks < LOOKS_MAX {
             failure.looks += 1;
@@ -330,8 +303,12 @@ impl<C: Channel> Ring<C> {
         let mut arrived = [Arrived::default(); BATCH];
         match self.channel.take(take, &mut arrived) {
             Ok(count) => self.complete(&arrived[..count]),
-            Err(code) => {
-                self.submitting.lock().fail(code);
+            Err(refused) => {
+                let mut table = self.submitting.lock();
+                match refused {
+                    Refused::Busy(code) => table.busy(code),
+                    Refused::First(code) | Refused::All(code) => table.fail(code),
+                }
                 0
             }
         }
@@ -358,6 +335,7 @@ impl<C: Channel> Ring<C> {
                 count += 1;
             }
             table.in_flight -= count;
+            table.busy_since_ns = None;
         }
         for (flight, arrived) in flights.into_iter().zip(arrived) {
             if let Some(flight) = flight {
@@ -398,6 +376,14 @@ impl<C: Channel> Ring<C> {
         while self.submitting.lock().in_flight > 0 {
             self.poll(Take::One);
         }
+    }
+}
+
+/// Lets others run, at least.
+fn sleep(pause: Duration) {
+    match pause {
+        Duration::ZERO => thread::yield_now(),
+        _ => thread::sleep(pause),
     }
 }
 

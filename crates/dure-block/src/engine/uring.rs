@@ -125,22 +125,25 @@ impl Uring {
         let mut arrived = [Arrived::default()];
         loop {
             self.pass(&mut (), 1).map_err(Refused::code)?;
-            if self.take(Take::One, &mut arrived)? > 0 {
+            let taken = self.take(Take::One, &mut arrived);
+            if taken.map_err(Refused::code)? > 0 {
                 return Ok(arrived[0].code);
             }
         }
     }
 
-    /// Enters the kernel to look for completions, and to wait for `least` of them.
-    fn enter(&self, least: u32) -> Result<(), i32> {
+    /// Enters the kernel to look for completions, and to wait for `least` of them, or for a signal.
+    fn enter(&self, least: u32) -> Result<(), Refused> {
         // SAFETY: no argument is passed, and nothing is submitted.
         let entered = unsafe {
             let submitter = self.uring.submitter();
             submitter.enter::<()>(0, least, GET_EVENTS, None)
         };
         match entered {
-            Err(error) if !is_transient(&error) => Err(code(&error)),
-            _ => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) if is_busy(&error) => Err(Refused::Busy(code(&error))),
+            Err(error) => Err(Refused::All(code(&error))),
+            Ok(_) => Ok(()),
         }
     }
 
@@ -192,15 +195,22 @@ impl Channel for Uring {
         let mut queue = unsafe { self.uring.submission_shared() };
         // SAFETY: the memory that the entry points to is owned by the flight, which is in the table
         // until its completion is reaped, and does not move: it is on the heap.
-        unsafe { queue.push(&entry) }.is_ok()
+        let is_pushed = unsafe { queue.push(&entry) }.is_ok();
+        drop(queue);
+        if !is_pushed && self.options.sqpoll {
+            // The kernel's thread makes room; an error leaves it at asking again.
+            drop(self.uring.submitter().squeue_wait());
+        }
+        is_pushed
     }
 
     fn pass(&self, _entries: &mut (), pushed: usize) -> Result<usize, Refused> {
         match self.uring.submitter().submit() {
             // The kernel's thread takes what is in the queue, whatever is left there now.
             Ok(_) if self.options.sqpoll => Ok(pushed),
+            Ok(0) => Err(Refused::Busy(-libc::EAGAIN)),
             Ok(taken) => Ok(taken.min(pushed)),
-            Err(error) if is_transient(&error) => Ok(0),
+            Err(error) if is_busy(&error) => Err(Refused::Busy(code(&error))),
             // The thread may have them all the same: whoever waits for them finds the error.
             Err(_) if self.options.sqpoll => Ok(pushed),
             // The call says that it has taken none.
@@ -208,7 +218,7 @@ impl Channel for Uring {
         }
     }
 
-    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, i32> {
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, Refused> {
         let count = self.arrived(arrived);
         if count > 0 {
             return Ok(count);
@@ -246,12 +256,11 @@ fn code(error: &std::io::Error) -> i32 {
     -os(error).errno()
 }
 
-fn is_transient(error: &std::io::Error) -> bool {
-    error.kind() == ErrorKind::Interrupted
-        || matches!(
-            error.raw_os_error(),
-            Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM)
-        )
+fn is_busy(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOMEM)
+    )
 }
 
 /// The submission entry of a transfer.

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use dure_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use dure_sync::clock::monotonic_ns;
 use dure_sync::sim::{Config, run, seeds};
 use dure_sync::{Arc, Condvar, CoreId, Mutex, thread};
 
@@ -32,6 +33,8 @@ struct Kernel {
     refuses: u64,
     /// From this call it takes none, and completes no flight with an even index; 0: never.
     fails: u64,
+    /// From this call it is busy for ever, and completes no flight with an even index; 0: never.
+    is_busy_from: u64,
     completed: AtomicU64,
     refused: AtomicU64,
     abandoned: AtomicU64,
@@ -44,9 +47,26 @@ struct State {
     /// How often it was asked to take some.
     calls: u64,
     has_failed: bool,
+    busy_since_ns: Option<u64>,
+    /// Calls since it has been busy for 2 ms.
+    late_calls: u64,
 }
 
-/// What it says when it refuses, and when it fails.
+impl State {
+    fn is_stuck(&self) -> bool {
+        self.has_failed || self.busy_since_ns.is_some()
+    }
+
+    /// Whether it is busy; counts how often it says so.
+    fn says_busy(&mut self) -> bool {
+        let is_late = |since| monotonic_ns() - since > 2_000_000;
+        self.late_calls += u64::from(self.busy_since_ns.is_some_and(is_late));
+        self.busy_since_ns.is_some()
+    }
+}
+
+/// What it says when it is busy, refuses, and fails.
+const BUSY: i32 = -11;
 const REFUSED: i32 = -9;
 const FAILED: i32 = -22;
 
@@ -84,26 +104,31 @@ impl Channel for Kernel {
             entries.remove(0);
             return Err(Refused::First(REFUSED));
         }
-        if state.calls.is_multiple_of(3) {
-            return Ok(0);
+        if state.calls == self.is_busy_from {
+            state.busy_since_ns = Some(monotonic_ns());
+            self.came.notify_all();
+        }
+        if state.says_busy() || state.calls.is_multiple_of(3) {
+            return Err(Refused::Busy(BUSY));
         }
         state.taken.push(entries.remove(0));
         self.came.notify_all();
         Ok(1)
     }
 
-    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, i32> {
+    fn take(&self, take: Take, arrived: &mut [Arrived]) -> Result<usize, Refused> {
         let mut state = self.state.lock();
-        while take == Take::One && state.taken.is_empty() && !state.has_failed {
+        while take == Take::One && state.taken.is_empty() && !state.is_stuck() {
             state = self.came.wait(state);
         }
-        if state.has_failed {
+        if state.is_stuck() {
             state.taken.retain(|index| index % 2 == 1);
         }
         let Some(index) = state.taken.pop() else {
-            return match take == Take::One && state.has_failed {
-                true => Err(FAILED),
-                false => Ok(0),
+            return match take {
+                Take::One if state.has_failed => Err(Refused::All(FAILED)),
+                Take::One if state.says_busy() => Err(Refused::Busy(BUSY)),
+                _ => Ok(0),
             };
         };
         drop(state);
@@ -117,14 +142,14 @@ impl Channel for Kernel {
     fn dispatched(_flight: &mut Flight) {}
 
     fn finish(&self, flight: Flight, code: i32) {
-        assert!([0, REFUSED, FAILED].contains(&code));
+        assert!([0, BUSY, REFUSED, FAILED].contains(&code));
         self.refused
             .fetch_add(u64::from(code < 0), Ordering::Relaxed);
         self.complete(&flight);
     }
 
     fn abandon(&self, flight: Flight, code: i32) {
-        assert_eq!(code, FAILED);
+        assert!([BUSY, FAILED].contains(&code));
         self.abandoned.fetch_add(1, Ordering::Relaxed);
         self.complete(&flight);
     }
@@ -214,6 +239,33 @@ fn sim_every_flight_of_a_ring_that_fails_completes_once() {
             });
             refused += failed.value[0];
             abandoned += failed.value[1];
+        }
+    }
+    assert!(refused > 0 && abandoned > 0, "{refused} and {abandoned}");
+}
+
+/// A kernel that is busy for ever kept who waits asking for ever, at the full speed of a core. Now
+/// it is asked every millisecond, for 10 s: for completions, and to take what it has not.
+#[test]
+fn sim_every_flight_of_a_ring_that_stays_busy_completes_once() {
+    let (mut refused, mut abandoned) = (0, 0);
+    for seed in seeds(20) {
+        for config in [Config::random(CORES, seed), Config::stall(CORES, seed)] {
+            let failed = run(config, move || {
+                let ring = share_a_ring(Kernel {
+                    is_busy_from: 1 + seed % 8,
+                    ..Kernel::default()
+                });
+                let kernel = ring.channel();
+                let counts = [&kernel.refused, &kernel.abandoned];
+                let counts = counts.map(|count| count.load(Ordering::Relaxed));
+                (counts, kernel.state.lock().late_calls)
+            });
+            let (counts, calls) = failed.value;
+            refused += counts[0];
+            abandoned += counts[1];
+            // Each of the tasks passes entries and looks for completions.
+            assert!(calls < TASKS * 2 * 10_100, "seed {seed}: {calls} calls");
         }
     }
     assert!(refused > 0 && abandoned > 0, "{refused} and {abandoned}");

@@ -46,7 +46,7 @@ impl Channel for Kernel {
         Ok(pushed)
     }
 
-    fn take(&self, _take: Take, arrived: &mut [Arrived]) -> Result<usize, i32> {
+    fn take(&self, _take: Take, arrived: &mut [Arrived]) -> Result<usize, Refused> {
         // The last first.
         match self.taken.lock().unwrap().pop() {
             None => Ok(0),

@@ -24,6 +24,24 @@ impl Loop {
             }
         }
     }
+
+    /// How many blocks it has now.
+    pub(crate) fn blocks(&self) -> u64 {
+        let name = self.0.file_name().unwrap();
+        let size = Path::new("/sys/block").join(name).join("size");
+        let sectors: u64 = std::fs::read_to_string(size)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+        sectors / 8
+    }
+
+    /// Has the device take the size that its file has now.
+    pub(crate) fn follow_size(&self) {
+        let told = Command::new("losetup").arg("-c").arg(&self.0).status();
+        assert!(told.unwrap().success());
+    }
 }
 
 impl Drop for Loop {
