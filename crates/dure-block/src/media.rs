@@ -205,6 +205,14 @@ impl Media {
         self.queues().next().is_none()
     }
 
+    /// Whether all blocks before `end` are in persistent memory: each write there is durable when it
+    /// returns.
+    #[must_use]
+    pub fn is_nvm_before(&self, end: Lba) -> bool {
+        let mut before = self.places.iter().filter(|place| place.first < end);
+        before.all(|place| matches!(place.medium, Medium::Nvm { .. }))
+    }
+
     /// The requests so far. Copies to and from persistent memory are none.
     #[must_use]
     pub fn counters(&self) -> Counters {

@@ -30,8 +30,9 @@ pub use file::{AllocateMode, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stam
 pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
 pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};
 pub use volume::{
-    AccessTime, Activity, Background, CrashGuarantee, DataMode, DirtyLimit, FileSystem, FsyncScope,
-    MountOptions, PageCaching, RangeWait, Statistics, WorkerActivity,
+    Absorbed, AccessTime, Activity, Background, CrashGuarantee, DataMode, DirtyLimit, FileSystem,
+    FsyncScope, MountOptions, NvramAbsorb, NvramOptions, PageCaching, RangeWait, Statistics,
+    WorkerActivity,
 };
 #[doc(hidden)]
 pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};

@@ -20,7 +20,11 @@ use crate::format::{JournalHeader, slotted};
 
 /// What the logs of a volume are on.
 #[derive(Debug, Clone)]
-pub struct LogMedium(Arc<Media>);
+pub struct LogMedium {
+    media: Arc<Media>,
+    /// Whether a commit has something to flush.
+    flushed: bool,
+}
 
 /// The block of a failed write, and its error.
 pub(crate) type WriteFailed = (Lba, dure_block::Error);
@@ -29,18 +33,30 @@ impl LogMedium {
     /// Logs in `media`.
     #[must_use]
     pub fn on(media: Arc<Media>) -> Self {
-        Self(media)
+        let flushed = true;
+        Self { media, flushed }
+    }
+
+    /// The same, where logs and their headers lie in persistent memory, and what a record names is
+    /// durable before its handle joins: a commit need not flush what others write beside them.
+    #[must_use]
+    pub fn never_flushed(self) -> Self {
+        let flushed = false;
+        Self { flushed, ..self }
     }
 
     /// Writes `prefix`, one sealed transaction of `used` bytes and zeroes, to its place `at` in a
     /// ring: one contiguous write. It is durable after the next flush.
     pub(crate) fn append(&self, at: Lba, prefix: &[u8], used: usize) -> dure_block::Result<()> {
-        self.0.append(at, prefix, used)
+        self.media.append(at, prefix, used)
     }
 
     /// Makes durable what was written before this call. Callers may share one flush.
     pub(crate) fn flush(&self) -> dure_block::Result<()> {
-        self.0.flush()
+        match self.flushed {
+            true => self.media.flush(),
+            false => Ok(()),
+        }
     }
 
     /// Writes `header` to both copies of the mirrored pair at `pair`. The caller has made the
@@ -69,7 +85,7 @@ impl LogMedium {
     }
 
     fn write_slot(&self, at: Lba, block: &BlockBuf) -> Result<(), WriteFailed> {
-        let written = self.0.write(at, block.as_slice());
+        let written = self.media.write(at, block.as_slice());
         written.map_err(|error| (at, error))
     }
 
@@ -82,6 +98,6 @@ impl LogMedium {
 
     /// Fills `out` with what lies from `at` on.
     pub(crate) fn read(&self, at: Lba, out: &mut BlockBuf) -> dure_block::Result<()> {
-        self.0.read(at, out.as_mut_slice())
+        self.media.read(at, out.as_mut_slice())
     }
 }

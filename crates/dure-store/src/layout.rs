@@ -236,6 +236,13 @@ impl Layout {
         }
     }
 
+    /// Whether a block of the main area lies in persistent memory beside a block device.
+    #[must_use]
+    pub fn is_in_nvm(&self, block: BlockNo) -> bool {
+        let segment = self.locate(block);
+        segment.is_some_and(|(segment, _)| segment.0 < self.nvm_segments)
+    }
+
     /// First block of segment `segment`.
     #[must_use]
     pub fn segment_start(&self, segment: SegNo) -> BlockNo {

@@ -51,7 +51,10 @@ pub mod units;
 pub use backlog::Backlog;
 pub use error::{Error, Result};
 pub use headers::{check_numbers, impossible_count, log_layout, read_header, read_layout};
-pub use options::{Durability, FlushRule, RecordPolicy, Recover, StoreOptions, StoreShares};
+pub use media::VolumeMedia;
+pub use options::{
+    Absorb, Durability, FlushRule, RecordPolicy, Recover, StoreOptions, StoreShares,
+};
 #[doc(hidden)]
 pub use partition::serve;
 pub use rules::StoreRules;

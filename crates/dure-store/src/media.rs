@@ -20,6 +20,17 @@ use dure_sync::{Arc, Mutex, Topology};
 use crate::ranks::SUBMITTING;
 use crate::units::BlockNo;
 
+/// What a volume lies on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeMedia {
+    /// A block device; if there is persistent memory too, the logs are not in it, or it is not mapped.
+    Device,
+    /// Persistent memory.
+    Nvm,
+    /// A block device, and mapped persistent memory that the logs are in.
+    NvmBesideDevice,
+}
+
 /// The queues in front of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueShape {
@@ -150,6 +161,12 @@ impl Region {
     #[must_use]
     pub fn is_nvm(&self) -> bool {
         self.media.is_nvm()
+    }
+
+    /// Whether all blocks before `end` are in persistent memory.
+    #[must_use]
+    pub fn is_nvm_before(&self, end: BlockNo) -> bool {
+        self.media.is_nvm_before(Lba::new(end.0))
     }
 
     /// Requests that have become late since the last look of `watch`.

@@ -43,6 +43,13 @@ pub enum Durability {
     Strict,
 }
 
+/// Data that lies in persistent memory first, and moves to the block device beside it later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Absorb {
+    /// Segments that may have such data; at least 1.
+    pub segments_max: u32,
+}
+
 /// What a mount or a check does about changes that were durable and that the logs have lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Recover {
@@ -74,6 +81,9 @@ pub struct StoreOptions {
     pub active_logs: ActiveLogs,
     /// Flushes per fsync.
     pub flush: FlushRule,
+    /// Whether data may lie in persistent memory first. Only with `FlushRule::Two`, and logs in
+    /// persistent memory: then commits flush nothing, since no record names what is not flushed.
+    pub absorb: Option<Absorb>,
     /// How nodes are locked.
     pub node_lock: NodeLock,
     /// The queues in front of the device.

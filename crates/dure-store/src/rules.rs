@@ -18,6 +18,8 @@ pub struct StoreRules {
     pub reuse_after_valid: Rule,
     /// Recovery compares slots that may have been in flight with their data.
     pub data_check: Rule,
+    /// With `page_cache=nvram`: data is flushed before an operation joins that names it.
+    pub data_before_record: Rule,
     /// A checkpoint writes pages of the data log to their blocks before the tail passes them.
     pub data_before_tail: Rule,
     /// With `durability=strict` an operation is durable before it releases its locks.

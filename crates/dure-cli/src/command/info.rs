@@ -12,7 +12,7 @@ use dure_fs::{Layout, VolumeInfo};
 use crate::args::Info;
 use crate::exit;
 use crate::live::client::Client;
-use crate::live::wire::{NodeBytes, Snapshot, WorkerCounts};
+use crate::live::wire::{AbsorbedBlocks, NodeBytes, Snapshot, WorkerCounts};
 use crate::mounts;
 use crate::size::Size;
 use crate::volume::{self, Access};
@@ -124,6 +124,7 @@ fn rows_of_mounted(now: &Snapshot) -> Vec<Row> {
         rows.push(("stopped", why.clone().into(), None));
     }
     rows.extend(now.nodes.as_ref().map(nodes));
+    rows.extend(now.absorbed.as_ref().map(absorbed));
     rows.extend(workers(now));
     let lines = now.log.iter().map(ToString::to_string);
     let lines: Vec<String> = lines.collect();
@@ -188,6 +189,24 @@ fn nodes(counts: &NodeBytes) -> Row {
     let value = serde_json::to_value(counts).expect("counts are JSON");
     let shown = format!("{written} written, {read} read");
     ("own NUMA node", value, Some(shown))
+}
+
+/// How much data is in persistent memory before it moves to the device.
+fn absorbed(counts: &AbsorbedBlocks) -> Row {
+    let size = |blocks: u64| Size(blocks * 4096);
+    let AbsorbedBlocks {
+        blocks,
+        blocks_max,
+        moved,
+    } = *counts;
+    let value = serde_json::to_value(counts).expect("counts are JSON");
+    let shown = format!(
+        "{} of {} in use, {} moved to the device",
+        size(blocks),
+        size(blocks_max),
+        size(moved)
+    );
+    ("data in persistent memory", value, Some(shown))
 }
 
 /// Which medium holds what, if there are several.

@@ -110,6 +110,9 @@ pub(crate) struct Snapshot {
     /// Copies from and to persistent memory on the core's NUMA node and on others.
     #[serde(default)]
     pub(crate) nodes: Option<NodeBytes>,
+    /// Data in persistent memory that is to move to the device.
+    #[serde(default)]
+    pub(crate) absorbed: Option<AbsorbedBlocks>,
     pub(crate) journals: Vec<JournalCounts>,
     /// Writes that slept because there were many dirty pages.
     pub(crate) pauses: u64,
@@ -169,6 +172,17 @@ pub(crate) struct NodeBytes {
     pub(crate) remote_read: u64,
     pub(crate) local_written: u64,
     pub(crate) remote_written: u64,
+}
+
+/// Blocks of `page_cache=nvram`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AbsorbedBlocks {
+    /// In use.
+    pub(crate) blocks: u64,
+    /// That may be in use.
+    pub(crate) blocks_max: u64,
+    /// Moved since the mount.
+    pub(crate) moved: u64,
 }
 
 impl From<dure_block::NodeCounters> for NodeBytes {
@@ -441,6 +455,11 @@ impl Snapshot {
             blocks: activity.room.blocks,
             blocks_free: activity.room.blocks_free,
             nodes: activity.nodes.map(NodeBytes::from),
+            absorbed: activity.absorbed.map(|absorbed| AbsorbedBlocks {
+                blocks: absorbed.blocks,
+                blocks_max: absorbed.blocks_max,
+                moved: absorbed.moved,
+            }),
             device: Requests {
                 reads: device.reads,
                 blocks_read: device.blocks_read,

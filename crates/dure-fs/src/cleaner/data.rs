@@ -1,20 +1,15 @@
-//! Moving file data: read, verify, write elsewhere, change the slots.
+//! The slots of moving pages: whose they are, and the operation that changes them.
 
-use dure_block::BlockBuf;
-use dure_store::OpKind;
-use dure_store::alloc::Temperature;
-use dure_store::error::{Error, Result};
 use dure_store::format::inode::{AttributesRecord, INODE_BODY};
 use dure_store::format::node::NodeKind;
 use dure_store::format::slot::{SLOT_BYTES, Slot};
 use dure_store::node::{Node, NodeRef};
 use dure_store::op::Op;
-use dure_store::space::OpClass;
-use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid, Run, SlotRef, to_usize};
+use dure_store::units::{BlockNo, Ino, Run, SlotRef, to_usize};
 use dure_sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{CleanReport, Owned};
+use super::Owned;
 use crate::inode::Inode;
 use crate::volume::Volume;
 
@@ -22,7 +17,7 @@ use crate::volume::Volume;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Move {
     slot: u8,
-    old: Slot,
+    pub(super) old: Slot,
     /// Where its content goes.
     pub(super) new: BlockNo,
 }
@@ -45,149 +40,6 @@ pub(super) struct Granule<'i> {
 }
 
 impl Volume {
-    /// Moves blocks that slots own, granule by granule.
-    pub(super) fn move_slots(&self, mut owned: Vec<Owned>, report: &mut CleanReport) -> Result<()> {
-        let place = |owner: &dure_store::format::summary::SummaryEntry| {
-            (owner.nid.get(), owner.granule, owner.slot)
-        };
-        owned.sort_unstable_by_key(|(_, owner)| place(owner));
-        let same = |a: &Owned, b: &Owned| (a.1.nid, a.1.granule) == (b.1.nid, b.1.granule);
-        for group in owned.chunk_by(same) {
-            self.move_granule(group, report)?;
-        }
-        Ok(())
-    }
-
-    /// Moves the blocks of one granule's slots, if its inode is not busy.
-    fn move_granule(&self, group: &[Owned], report: &mut CleanReport) -> Result<()> {
-        let nid = Nid(group[0].1.nid.get());
-        let index = group[0].1.granule;
-        let count = dure_store::units::to_u64(group.len());
-        let owner = self
-            .node_if_alive(nid)?
-            .and_then(|node| owner_of(&node, index));
-        let inode = match owner.map(|ino| self.inode(ino)) {
-            Some(Ok(inode)) => inode,
-            Some(Err(Error::NotFound | Error::Stale(_))) | None => {
-                report.disowned += count;
-                return Ok(());
-            }
-            Some(Err(error)) => return Err(error),
-        };
-        let inode = inode.inode();
-        let Some(_held) = inode.writeback().try_lock() else {
-            report.busy += count;
-            return Ok(());
-        };
-        // Looked up again: before the lock it could have been freed, and even reused elsewhere.
-        let node = self.node_if_alive(nid)?;
-        let Some(node) = node.filter(|node| owner_of(node, index) == Some(inode.ino)) else {
-            report.disowned += count;
-            return Ok(());
-        };
-        let granule = Granule { inode, node, index };
-        let moves = granule.moves(group);
-        report.disowned += count - dure_store::units::to_u64(moves.len());
-        self.move_pages(&granule, moves, report)
-    }
-
-    /// Moves pages whose slots were just read. The caller holds the inode's write-back lock, so
-    /// only a checkpoint that cannot place a page of the data log changes a slot meanwhile.
-    fn move_pages(
-        &self,
-        granule: &Granule<'_>,
-        mut moves: Vec<Move>,
-        report: &mut CleanReport,
-    ) -> Result<()> {
-        let mut data = BlockBuf::zeroed(moves.len().max(1));
-        let before = moves.len();
-        self.read_good(&mut moves, data.as_mut_slice());
-        report.bad += dure_store::units::to_u64(before - moves.len());
-        let wanted = moves.len();
-        self.find_homes(&mut moves);
-        report.homeless += dure_store::units::to_u64(wanted - moves.len());
-        if moves.is_empty() {
-            return Ok(());
-        }
-        let moved = self
-            .write_moved(&moves, data.as_slice())
-            // One node, and room for two notes about each block.
-            .and_then(|()| self.op(OpKind::Clean, OpClass::Delete, 2))
-            .map(|op| self.log_moves(op, granule, &moves));
-        match moved {
-            Ok(Moved::Yes) => report.data += dure_store::units::to_u64(moves.len()),
-            Ok(Moved::Changed) => {
-                self.abandon(&moves);
-                report.busy += dure_store::units::to_u64(moves.len());
-            }
-            Err(_) => self.abandon(&moves),
-        }
-        moved.map(drop)
-    }
-
-    /// Reads the pages into `data`, one behind the other, and drops those that cannot be read or
-    /// are not what their slots say.
-    fn read_good(&self, moves: &mut Vec<Move>, data: &mut [u8]) {
-        let mut good: Vec<Move> = Vec::with_capacity(moves.len());
-        for &page in moves.iter() {
-            let bytes = &mut data[good.len() * BLOCK_BYTES..][..BLOCK_BYTES];
-            if page.old.is_written() {
-                let read = self.placement.read_page(&page.old, bytes, String::new);
-                if read.is_err() {
-                    continue;
-                }
-            }
-            good.push(page);
-        }
-        *moves = good;
-    }
-
-    /// Allocates a block for each page; drops the pages that get none outside of the victims.
-    fn find_homes(&self, moves: &mut Vec<Move>) {
-        let core = self.partition();
-        let mut placed = 0;
-        while placed < moves.len() {
-            let want = u32::try_from(moves.len() - placed).expect("a granule has few slots");
-            if !self.space.reserve(core, want, OpClass::Delete) {
-                break;
-            }
-            let Ok(run) = self.placement.alloc_data(core, Temperature::Cold, want) else {
-                self.space.unreserve(core, want);
-                break;
-            };
-            self.space.unreserve(core, want - run.count);
-            let homed = &mut moves[placed..placed + to_usize(run.count.into())];
-            for (page, block) in homed.iter_mut().zip(run.first.0..) {
-                page.new = BlockNo(block);
-            }
-            if self.space.is_being_cleaned(run.first) {
-                // All that is left is in the victims: moving within them gains nothing.
-                self.abandon(homed);
-                break;
-            }
-            placed += homed.len();
-        }
-        moves.truncate(placed);
-    }
-
-    /// Gives back the blocks that these pages were to move to.
-    pub(super) fn abandon(&self, moves: &[Move]) {
-        let blocks = u32::try_from(moves.len()).expect("a granule has few slots");
-        self.placement
-            .release_blocks(moves.iter().map(|page| page.new));
-        self.space.unreserve(self.partition(), blocks);
-    }
-
-    fn write_moved(&self, moves: &[Move], data: &[u8]) -> Result<()> {
-        let mut at = 0;
-        for run in moves.chunk_by(|a, b| b.new.0 == a.new.0 + 1) {
-            let bytes = &data[at * BLOCK_BYTES..][..run.len() * BLOCK_BYTES];
-            self.region.write(run[0].new, bytes)?;
-            at += run.len();
-        }
-        self.flush_placed()
-    }
-
     /// Changes the slots, if all are unchanged.
     pub(super) fn log_moves(&self, mut op: Op<'_>, granule: &Granule<'_>, moves: &[Move]) -> Moved {
         // Readers hold this lock while they read blocks: no task reads the old ones any more when
@@ -233,7 +85,7 @@ impl Granule<'_> {
     }
 
     /// Whether the slots are unchanged, and the node is not freed. The caller holds the inode.
-    fn still_has(&self, moves: &[Move]) -> bool {
+    pub(super) fn still_has(&self, moves: &[Move]) -> bool {
         let granule = self.node.read(self.index);
         let slots = self.slots(granule.payload());
         let same = |page: &Move| {

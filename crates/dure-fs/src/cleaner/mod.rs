@@ -7,7 +7,7 @@
 //! short, cost-benefit otherwise), keeps allocation out of them, and asks the segment summaries who
 //! owns each live block. A node image is moved by making its node dirty: the next checkpoint writes
 //! it elsewhere ([`images`]). Data is read, verified, written elsewhere, and its slots changed by
-//! one operation per granule ([`data`]). Then everything is committed and checkpointed, which frees
+//! one operation per granule ([`batch`], [`data`]). Then everything is committed and checkpointed, which frees
 //! the old blocks. A checkpoint moves a page in the same way when the page's block cannot be
 //! written ([`replace`]).
 //!
@@ -21,6 +21,8 @@
 //! **On a crash** a move is an operation like others: the slot names the old block or the new one,
 //! both with the same bytes.
 
+mod absorbed;
+mod batch;
 mod data;
 mod images;
 mod replace;
@@ -97,7 +99,7 @@ impl Volume {
                 break;
             }
             tried.extend_from_slice(&victims);
-            self.clean_round(&victims, &mut report)?;
+            self.holding(&victims, |held| self.move_all(held, &mut report))?;
         }
         let after = self.space.statistics().segments_free;
         report.segments = after.saturating_sub(before);
@@ -130,15 +132,14 @@ impl Volume {
         }
     }
 
-    fn clean_round(&self, victims: &[SegNo], report: &mut CleanReport) -> Result<()> {
-        let mut held: Vec<SegNo> = Vec::with_capacity(victims.len());
-        for &victim in victims {
-            if self.space.begin_cleaning(victim) {
-                held.push(victim);
-            }
-        }
-        let result = self.move_all(&held, report);
-        // Only now may others allocate there: until the commit and the checkpoint nothing was free.
+    /// Keeps allocation out of the victims that are closed, while `body` works on them.
+    fn holding<R>(&self, victims: &[SegNo], body: impl FnOnce(&[SegNo]) -> R) -> R {
+        let closed = victims.iter().copied();
+        let held: Vec<SegNo> = closed
+            .filter(|victim| self.space.begin_cleaning(*victim))
+            .collect();
+        let result = body(&held);
+        // Only now may others allocate there: until what was moved was committed nothing was free.
         for victim in held {
             self.space.end_cleaning(victim);
         }

@@ -22,7 +22,7 @@ use std::ops::Range;
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
-use dure_store::placement::Target;
+use dure_store::placement::{Target, Tier};
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES_U64, to_u64};
 use dure_sync::{Arc, CoreId};
@@ -92,7 +92,7 @@ impl FileSystem {
         let extend = matches!(mode, AllocateMode::Extend | AllocateMode::Zero);
         let size = extend.then_some(range.end);
         self.0.body.end_allocation(&self.0, inode, size)?;
-        self.0.end_call()
+        self.0.end_data_call(inode)
     }
 }
 
@@ -294,7 +294,7 @@ impl Volume {
         let mut targets: Vec<Target> = step.pages.iter().map(new).collect();
         let filled = self
             .placement
-            .allocate(core, &mut targets)
+            .allocate(core, &mut targets, Tier::Home)
             .and_then(|()| self.log_unwritten(inode, step, &targets, growth));
         match filled {
             Ok(()) => {

@@ -74,7 +74,7 @@ impl Body {
     /// That of a volume whose files are in memory, or not.
     pub(crate) fn of(pages: PageCaching) -> Body {
         match pages {
-            PageCaching::Dram => Body::Cached,
+            PageCaching::Dram | PageCaching::Nvram => Body::Cached,
             PageCaching::None => Body::Direct,
         }
     }

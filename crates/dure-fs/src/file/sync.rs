@@ -12,10 +12,11 @@
 
 use dure_store::error::Result;
 use dure_store::format::name::FileKind;
+use dure_sync::Arc;
 
 use super::marks::PendingMarks;
-use crate::inode::{InodeRef, InodeState};
-use crate::volume::{FileSystem, FsyncScope};
+use crate::inode::{Inode, InodeRef, InodeState};
+use crate::volume::{FileSystem, FsyncScope, Volume};
 
 /// What fsync makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,27 +40,12 @@ impl FileSystem {
         volume.check_writable()?;
         volume.write_back_transaction();
         let shared = inode.inode();
-        let mut marks = if inode.kind() == FileKind::File {
-            volume.body.sync(volume, shared, scope)?
-        } else {
-            // Shared: a sync that has nothing to do writes nothing that readers read.
-            shared.state().read().all_marks()
-        };
-        if scope == SyncScope::All {
-            volume.write_access_time(shared);
+        if inode.kind() == FileKind::File {
+            return volume.sync_file(shared, scope);
         }
-        // The writers of the inode itself; the others are in the lists.
-        marks.note(shared.attribute_writer());
-        marks.note(shared.data_writer());
-        let marks = marks.pending(|mark| volume.journal().is_valid(mark));
-        if marks.is_empty() {
-            Ok(())
-        } else {
-            match volume.options.fsync {
-                FsyncScope::Closure => volume.commit(marks),
-                FsyncScope::All => volume.commit_all(),
-            }
-        }
+        // Shared: a sync that has nothing to do writes nothing that readers read.
+        let marks = shared.state().read().all_marks();
+        volume.commit_inode(shared, scope, marks)
     }
 
     /// Makes everything that happened before it began durable.
@@ -76,6 +62,49 @@ impl FileSystem {
         let written = volume.body.write_back_all(volume);
         volume.commit_all()?;
         written
+    }
+}
+
+impl Volume {
+    /// The end of a call that has changed the data of a file, and holds no lock any more: what
+    /// [`end_call`](dure_store::Store::end_call) does, and with `nvram_absorb=all` the data is in persistent
+    /// memory.
+    ///
+    /// # Errors
+    /// As [`FileSystem::fsync`].
+    #[inline]
+    pub(super) fn end_data_call(&self, inode: &Arc<Inode>) -> Result<()> {
+        match self.options.absorbs_all() {
+            true => self.sync_file(inode, SyncScope::Data),
+            false => self.end_call(),
+        }
+    }
+
+    fn sync_file(&self, inode: &Arc<Inode>, scope: SyncScope) -> Result<()> {
+        let marks = self.body.sync(self, inode, scope)?;
+        self.commit_inode(inode, scope, marks)
+    }
+
+    /// Makes these operations durable, and the last writers of the inode's granules.
+    fn commit_inode(
+        &self,
+        inode: &Arc<Inode>,
+        scope: SyncScope,
+        mut marks: PendingMarks,
+    ) -> Result<()> {
+        if scope == SyncScope::All {
+            self.write_access_time(inode);
+        }
+        marks.note(inode.attribute_writer());
+        marks.note(inode.data_writer());
+        let marks = marks.pending(|mark| self.journal().is_valid(mark));
+        if marks.is_empty() {
+            return Ok(());
+        }
+        match self.options.fsync {
+            FsyncScope::Closure => self.commit(marks),
+            FsyncScope::All => self.commit_all(),
+        }
     }
 }
 

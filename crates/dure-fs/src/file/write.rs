@@ -82,7 +82,7 @@ impl FileSystem {
             .0
             .body
             .write(&self.0, to, (offset, data), room, stamp)?;
-        self.0.end_call()?;
+        self.0.end_data_call(inode)?;
         Ok(done)
     }
 
@@ -100,7 +100,7 @@ impl FileSystem {
         inode.ranges_in(&self.0);
         let range = inode.take_end(u64::MAX);
         let done = self.0.body.append(&self.0, (inode, range), data)?;
-        self.0.end_call()?;
+        self.0.end_data_call(inode)?;
         Ok(done)
     }
 }

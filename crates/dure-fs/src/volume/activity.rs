@@ -26,6 +26,8 @@ pub struct Activity {
     pub rings_grown: u64,
     /// Blocks moved by the cleaner.
     pub cleaned_blocks: u64,
+    /// Of `page_cache=nvram`.
+    pub absorbed: Option<Absorbed>,
     /// The workers in the background; empty for a read-only mount.
     pub workers: Vec<WorkerActivity>,
     /// Writes that slept because there were many dirty pages.
@@ -34,6 +36,18 @@ pub struct Activity {
     pub room: Statistics,
     /// Why the volume has become read-only by itself, if it has.
     pub stopped: Option<String>,
+}
+
+/// Data that lies in persistent memory before it moves to the block device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Absorbed {
+    /// Blocks of the segments that have such data, whether it lives or not.
+    pub blocks: u64,
+    /// Blocks that it may have.
+    pub blocks_max: u64,
+    /// Pages moved to the device since the mount.
+    pub moved: u64,
 }
 
 impl FileSystem {
@@ -51,6 +65,7 @@ impl FileSystem {
             images: sum(&volume.store.counters.images),
             rings_grown: sum(&volume.store.counters.rings_grown),
             cleaned_blocks: sum(&volume.counters.cleaned_blocks),
+            absorbed: volume.absorbed(),
             workers: volume.worker_activity(),
             pauses: sum(&volume.pages.counters.pauses),
             room: self.statistics(),

@@ -12,6 +12,7 @@ mod activity;
 mod background;
 mod memory;
 mod mount;
+mod nvram;
 mod options;
 mod rules;
 mod service;
@@ -19,8 +20,9 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-pub use activity::Activity;
+pub use activity::{Absorbed, Activity};
 pub use background::WorkerActivity;
+pub use nvram::{NvramAbsorb, NvramOptions};
 pub use options::{
     AccessTime, Background, CrashGuarantee, DataMode, DirtyLimit, FsyncScope, MountOptions,
     PageCaching, RangeWait,
@@ -47,6 +49,8 @@ use crate::ranks::RENAME;
 pub(crate) struct VolumeCounters {
     /// Blocks moved by the cleaner.
     pub(crate) cleaned_blocks: Counter,
+    /// Pages moved from persistent memory to the block device.
+    pub(crate) moved_blocks: Counter,
     /// Deletions of unlinked inodes that failed and are left to the next mount.
     pub(crate) deletions_left: Counter,
     /// Inodes in use: what the mount found, and what operations have made and freed since.

@@ -45,8 +45,11 @@ impl FileSystem {
         options.check()?;
         options.read_only = options.is_read_only();
         let mut mount = Mount::begin(device, options.of_store())?;
-        let pages = options.page_caching(mount.is_nvm())?;
+        let pages = options.page_caching(mount.media())?;
         mount.set_durability(options.durability(pages)?);
+        if let Some(absorb) = options.absorb(mount.layout())? {
+            mount.set_absorb(absorb);
+        }
         let volume = Arc::new(Volume::on(mount, options, Body::of(pages))?);
         volume.inodes.attach(&volume);
         volume.attach(Box::new(Files(Arc::downgrade(&volume))));

@@ -12,12 +12,13 @@ use dure_store::error::Error;
 use dure_store::format::name::FileKind;
 use dure_store::media::{BlockMerge, QueueShape, SubmitLock};
 use dure_store::node::NodeLock;
-use dure_store::{Durability, FlushRule, RecordPolicy, Recover, StoreOptions};
+use dure_store::{Durability, FlushRule, RecordPolicy, Recover, StoreOptions, VolumeMedia};
 use dure_sync::atomic::AtomicUsize;
 use dure_sync::range_lock::{Config as RangeLock, Policy as RangePolicy};
 use dure_sync::{Arc, Topology};
 
 use super::VolumeRules;
+use super::nvram::NvramOptions;
 
 /// When a read changes the access time. The change is kept in memory until the next sync, commit
 /// interval, unmount, or other write of the inode.
@@ -96,6 +97,9 @@ pub enum RangeWait {
 pub enum PageCaching {
     /// In pages in DRAM: read from there, and written back later.
     Dram,
+    /// The same, and what would be written back goes to persistent memory first. For volumes with
+    /// persistent memory beside a block device.
+    Nvram,
     /// No: it is read and written where it lies. For volumes wholly in persistent memory.
     None,
 }
@@ -146,6 +150,8 @@ pub struct MountOptions {
     pub data: DataMode,
     /// Whether the content of files is in memory, too; `None`: it is.
     pub page_cache: Option<PageCaching>,
+    /// Of `PageCaching::Nvram`.
+    pub nvram: NvramOptions,
     /// When what a call has done is durable; `None`: when it returns, if there is no page cache,
     /// else when fsync says so.
     pub durability: Option<Durability>,
@@ -161,8 +167,8 @@ pub struct MountOptions {
     pub access_time: AccessTime,
     /// Access times of directories, if they differ.
     pub directory_access_time: Option<AccessTime>,
-    /// Flushes per fsync.
-    pub flush: FlushRule,
+    /// Flushes per fsync; `None`: one, and two with `PageCaching::Nvram`.
+    pub flush: Option<FlushRule>,
     /// What an fsync commits.
     pub fsync: FsyncScope,
     /// Maximum number of pages of one fsync whose data goes into the log, to be placed by the next
@@ -225,13 +231,14 @@ impl Default for MountOptions {
             crash_guarantee: CrashGuarantee::default(),
             data: DataMode::default(),
             page_cache: None,
+            nvram: NvramOptions::default(),
             durability: None,
             commit_interval: Duration::from_secs(5),
             cache_bytes: CACHE_BYTES,
             dirty_limit: DirtyLimit::default(),
             access_time: AccessTime::default(),
             directory_access_time: None,
-            flush: FlushRule::default(),
+            flush: None,
             fsync: FsyncScope::default(),
             log_data_pages: LOG_DATA_PAGES,
             alloc: AllocPolicy::default(),
@@ -257,7 +264,7 @@ impl Default for MountOptions {
 }
 
 /// The meaning of the word `value`, from a list of words and meanings.
-fn choose<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, String> {
+pub(super) fn choose<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find(|(word, _)| *word == value);
     found.map(|(_, meaning)| *meaning).ok_or_else(|| {
         let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
@@ -266,7 +273,7 @@ fn choose<T: Copy>(key: &str, value: &str, words: &[(&str, T)]) -> Result<T, Str
 }
 
 /// A number of bytes, with an optional unit K, M, G or T, of either case.
-fn bytes_of(value: &str) -> Option<u64> {
+pub(super) fn bytes_of(value: &str) -> Option<u64> {
     let value = value.to_ascii_uppercase();
     let units = [("K", 10), ("M", 20), ("G", 30), ("T", 40)];
     let with_unit = |(unit, shift): &(&str, u32)| Some((value.strip_suffix(unit)?, *shift));
@@ -313,7 +320,11 @@ impl MountOptions {
                 self.data = choose(key, value, &words)?;
             }
             "page_cache" => {
-                let words = [("dram", PageCaching::Dram), ("none", PageCaching::None)];
+                let words = [
+                    ("dram", PageCaching::Dram),
+                    ("nvram", PageCaching::Nvram),
+                    ("none", PageCaching::None),
+                ];
                 self.page_cache = Some(choose(key, value, &words)?);
             }
             "durability" => {
@@ -322,7 +333,7 @@ impl MountOptions {
             }
             "flush" => {
                 let words = [("one", FlushRule::One), ("two", FlushRule::Two)];
-                self.flush = choose(key, value, &words)?;
+                self.flush = Some(choose(key, value, &words)?);
             }
             "fsync" => {
                 let words = [("closure", FsyncScope::Closure), ("all", FsyncScope::All)];
@@ -356,6 +367,7 @@ impl MountOptions {
                 let words = NodeLock::ALL.map(|policy| (policy.name(), policy));
                 self.node_lock = choose(key, value, &words)?;
             }
+            _ if self.nvram.set_policy(key, value)? => {}
             _ if self.set_device_policy(key, value)? => {}
             _ => return self.set_range_policy(key, value),
         }
@@ -441,12 +453,15 @@ impl MountOptions {
         }
     }
 
-    /// Whether the content of files is in memory, too, on a volume that is wholly in persistent
-    /// memory or not.
+    /// Whether the content of files is in memory, too, on a volume on such media.
     ///
     /// # Errors
     /// `BadOption` when that cannot be.
-    pub(crate) fn page_caching(&self, is_nvm: bool) -> dure_store::error::Result<PageCaching> {
+    pub(crate) fn page_caching(
+        &self,
+        media: VolumeMedia,
+    ) -> dure_store::error::Result<PageCaching> {
+        self.check_nvram(media)?;
         let refused = |why: &str| {
             Err(Error::BadOption {
                 option: "page_cache=none",
@@ -455,7 +470,8 @@ impl MountOptions {
         };
         match (self.page_cache, self.data) {
             (None | Some(PageCaching::Dram), _) => Ok(PageCaching::Dram),
-            (Some(PageCaching::None), _) if !is_nvm => refused(
+            (Some(PageCaching::Nvram), _) => Ok(PageCaching::Nvram),
+            (Some(PageCaching::None), _) if media != VolumeMedia::Nvm => refused(
                 "the volume is not wholly in persistent memory (nvm=emulated uses a file as if it were)",
             ),
             (Some(PageCaching::None), DataMode::Ordered) => Ok(PageCaching::None),
@@ -482,7 +498,7 @@ impl MountOptions {
         };
         match (self.durability.unwrap_or(default), pages, self.records) {
             (Durability::Posix, ..) => Ok(Durability::Posix),
-            (Durability::Strict, PageCaching::Dram, _) => {
+            (Durability::Strict, PageCaching::Dram | PageCaching::Nvram, _) => {
                 refused("pages in memory are written back later; with page_cache=none they are not")
             }
             (Durability::Strict, _, RecordPolicy::Image | RecordPolicy::None) => {
@@ -495,9 +511,10 @@ impl MountOptions {
     /// Pages of an fsync that may go into the log.
     #[inline]
     pub(crate) fn pages_in_log(&self) -> u32 {
-        match self.records {
-            RecordPolicy::None => 0,
-            RecordPolicy::Delta | RecordPolicy::Image => self.log_data_pages,
+        match (self.records, self.page_cache) {
+            // Their blocks are as near as the log.
+            (_, Some(PageCaching::Nvram)) | (RecordPolicy::None, _) => 0,
+            (RecordPolicy::Delta | RecordPolicy::Image, _) => self.log_data_pages,
         }
     }
 
@@ -519,7 +536,9 @@ impl MountOptions {
             alloc: self.alloc,
             numa: self.numa.clone(),
             active_logs: self.active_logs,
-            flush: self.flush,
+            flush: self.flush.unwrap_or_default(),
+            // Known when the media are: `Mount::set_absorb`.
+            absorb: None,
             node_lock: self.node_lock,
             queues: QueueShape {
                 hw_queues: self.hw_queues,
@@ -559,7 +578,7 @@ fn dirty_limit_of(key: &str, value: &str) -> Result<DirtyLimit, String> {
 }
 
 /// A number in a range.
-fn number_of<N>(key: &str, value: &str, range: RangeInclusive<N>) -> Result<N, String>
+pub(super) fn number_of<N>(key: &str, value: &str, range: RangeInclusive<N>) -> Result<N, String>
 where
     N: FromStr + PartialOrd + Display,
 {

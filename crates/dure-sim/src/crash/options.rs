@@ -5,7 +5,7 @@
 
 use dure_block::crash::{Selection, Tear};
 use dure_block::record::{Cache, LostFlushes, LostStores};
-use dure_fs::{Background, Durability, MountOptions, PageCaching};
+use dure_fs::{Background, Durability, MountOptions, NvramAbsorb, PageCaching};
 use dure_sync::Arc;
 use dure_sync::clock::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
@@ -142,6 +142,14 @@ impl Options {
     pub(super) fn is_strict(&self) -> bool {
         self.mount.page_cache == Some(PageCaching::None)
             && self.mount.durability != Some(Durability::Posix)
+    }
+}
+
+impl Options {
+    /// Whether data is durable when the call that wrote it returns.
+    pub(super) fn absorbs_all(&self) -> bool {
+        self.mount.page_cache == Some(PageCaching::Nvram)
+            && self.mount.nvram.absorb != Some(NvramAbsorb::Sync)
     }
 }
 

@@ -7,8 +7,8 @@
 use dure_block::Device;
 use dure_check::{CheckOptions, Data, Issue, IssueKind, Repair, check};
 use dure_fs::{
-    Error, FileSystem, MountOptions, RecordPolicy, Rules, StoreRules, VolumeInfo, VolumeRules,
-    VolumeState,
+    Error, FileSystem, MountOptions, NvramOptions, RecordPolicy, Rules, StoreRules, VolumeInfo,
+    VolumeRules, VolumeState,
 };
 use dure_sync::clock::{Timestamp, pretend_wall};
 use dure_sync::{Arc, random};
@@ -118,6 +118,7 @@ fn in_recovery(mount: &MountOptions) -> MountOptions {
     let mut options = on_stage(mount, &Stage::default());
     // What a crash leaves is read from a device, in which looks are noted.
     (options.page_cache, options.durability) = (None, None);
+    options.nvram = NvramOptions::default();
     options.rules = Rules {
         checksum: mount.rules.checksum,
         epoch: mount.rules.epoch,

@@ -215,11 +215,7 @@ fn mount_options(
 ) -> MountOptions {
     let mut options = MountOptions {
         cache_bytes: if variety % 5 == 4 { 128 << 10 } else { 2 << 20 },
-        flush: if variety % 7 == 6 {
-            FlushRule::Two
-        } else {
-            FlushRule::One
-        },
+        flush: (variety % 7 == 6).then_some(FlushRule::Two),
         rules,
         ..quiet()
     };

@@ -13,8 +13,8 @@ use dure_block::record::{Cache, Effect, LostFlushes, RecordDevice, RecordLog};
 use dure_block::{Device, share};
 use dure_fs::members::{Member, join};
 use dure_fs::{
-    Background, FileSystem, FormatOptions, MountOptions, NewInode, NodeLog, NvmRegion, Stamp,
-    SyncScope,
+    Background, FileSystem, FormatOptions, MountOptions, NewInode, NodeLog, NvmRegion, PageCaching,
+    Stamp, SyncScope,
 };
 use dure_pmem::Region;
 use dure_sync::{Arc, clock};
@@ -55,10 +55,11 @@ fn disk(flush: Duration, log: &Arc<RecordLog>) -> Arc<dyn Device> {
     share(RecordDevice::into_log(slow, cache, lost, log))
 }
 
-fn mount(device: Arc<dyn Device>) -> FileSystem {
+fn mount(device: Arc<dyn Device>, page_cache: Option<PageCaching>) -> FileSystem {
     let options = MountOptions {
         background: Background::None,
         cache_bytes: 64 << 20,
+        page_cache,
         ..MountOptions::default()
     };
     FileSystem::open(device, options).expect("it mounts")
@@ -66,6 +67,15 @@ fn mount(device: Arc<dyn Device>) -> FileSystem {
 
 /// A volume on a disk, with persistent memory if `node_log` says for what.
 fn volume(node_log: Option<NodeLog>, flush: Duration) -> Volume {
+    volume_with(node_log, flush, None)
+}
+
+/// The same with a page cache of this kind.
+fn volume_with(
+    node_log: Option<NodeLog>,
+    flush: Duration,
+    page_cache: Option<PageCaching>,
+) -> Volume {
     let log = Arc::default();
     let disk = disk(flush, &log);
     let mut format = FormatOptions {
@@ -76,7 +86,7 @@ fn volume(node_log: Option<NodeLog>, flush: Duration) -> Volume {
     let Some(node_log) = node_log else {
         FileSystem::format(disk.clone(), &format).expect("a volume can be made");
         return Volume {
-            fs: mount(disk),
+            fs: mount(disk, page_cache),
             log,
         };
     };
@@ -95,7 +105,8 @@ fn volume(node_log: Option<NodeLog>, flush: Duration) -> Volume {
         device,
         path: String::new(),
     });
-    let fs = mount(join(&members).expect("they belong together"));
+    let device = join(&members).expect("they belong together");
+    let fs = mount(device, page_cache);
     Volume { fs, log }
 }
 
@@ -185,6 +196,16 @@ fn an_fsync_without_much_data_asks_nothing_of_the_disk() {
             (CALLS, CALLS),
             "{node_log:?} {cost:?}"
         );
+    }
+}
+
+#[test]
+fn with_dirty_pages_in_persistent_memory_no_fsync_asks_anything_of_the_disk() {
+    for pages in [1, 8, 64] {
+        let nvram = Some(PageCaching::Nvram);
+        let volume = volume_with(Some(NodeLog::Nvm), Duration::ZERO, nvram);
+        let cost = overwrite_and_fsync(&volume, pages);
+        assert_eq!((cost.writes, cost.flushes), (0, 0), "{pages} {cost:?}");
     }
 }
 

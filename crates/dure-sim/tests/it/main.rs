@@ -6,6 +6,7 @@ mod crash_chipmunk;
 mod crash_cores;
 mod crash_direct;
 mod crash_hybrid;
+mod crash_nvram;
 mod crash_policies;
 mod crash_recovery;
 mod crash_seq1;

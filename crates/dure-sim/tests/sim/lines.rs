@@ -14,12 +14,13 @@
 use dure::{File, OpenOptions, Session, Volume};
 use dure_block::nvm::NvmDevice;
 use dure_block::ram::RamDevice;
-use dure_block::{BLOCK_BYTES, share};
-use dure_fs::{Background, FormatOptions, MountOptions, PageCaching};
+use dure_block::{BLOCK_BYTES, Device, share};
+use dure_fs::members::{Member, join};
+use dure_fs::{Background, FileSystem, FormatOptions, MountOptions, NvmRegion, PageCaching};
 use dure_pmem::Region;
 use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::sim::{Config, Report, run};
-use dure_sync::{CoreId, thread};
+use dure_sync::{Arc, CoreId, thread};
 
 const CORES: u16 = 2;
 const PAGES: u64 = 16;
@@ -29,40 +30,59 @@ const WARM: u64 = 8;
 /// at the start and at the end.
 const TRANSFERS_MAX: u64 = 8;
 
+fn mount(page_cache: PageCaching) -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        cache_bytes: 8 << 20,
+        recovery_threads: Some(1),
+        page_cache: Some(page_cache),
+        ..MountOptions::default()
+    }
+}
+
 fn volume() -> Volume {
     let device = share(RamDevice::new("lines", 8192));
     let format = FormatOptions {
         journals: Some(u32::from(CORES)),
         ..FormatOptions::default()
     };
-    let mount = MountOptions {
-        background: Background::None,
-        cache_bytes: 8 << 20,
-        recovery_threads: Some(1),
-        ..MountOptions::default()
-    };
-    Volume::create_on(device, &format, mount).unwrap()
+    Volume::create_on(device, &format, mount(PageCaching::Dram)).unwrap()
 }
 
-/// The same in persistent memory, without a page cache: each call is durable when it returns. The
-/// logs have room for all of a run.
-fn volume_in_nvm() -> Volume {
-    const BLOCKS: usize = 65536;
-    let region = Region::anonymous(BLOCKS * BLOCK_BYTES).unwrap();
-    let device = share(NvmDevice::in_memory("lines", region));
+/// For logs that have room for all of a run.
+const NVM_BLOCKS: usize = 65536;
+
+fn nvm() -> (Arc<dyn Device>, FormatOptions) {
+    let region = Region::anonymous(NVM_BLOCKS * BLOCK_BYTES).unwrap();
     let format = FormatOptions {
         journals: Some(u32::from(CORES)),
         segment_blocks: Some(512),
         ..FormatOptions::default()
     };
-    let mount = MountOptions {
-        background: Background::None,
-        cache_bytes: 8 << 20,
-        recovery_threads: Some(1),
-        page_cache: Some(PageCaching::None),
-        ..MountOptions::default()
-    };
-    Volume::create_on(device, &format, mount).unwrap()
+    (share(NvmDevice::in_memory("lines", region)), format)
+}
+
+/// The same in persistent memory, without a page cache: each call is durable when it returns.
+fn volume_in_nvm() -> Volume {
+    let (device, format) = nvm();
+    Volume::create_on(device, &format, mount(PageCaching::None)).unwrap()
+}
+
+/// The same on a disk, with dirty pages in persistent memory: each write is durable when it returns.
+fn volume_beside_nvm() -> Volume {
+    let (nvm, mut format) = nvm();
+    let disk: Arc<dyn Device> = share(RamDevice::new("disk", 65536));
+    format.nvm = vec![NvmRegion {
+        device: nvm.clone(),
+        path: "nvm".into(),
+        node: 0,
+    }];
+    FileSystem::format(disk.clone(), &format).unwrap();
+    let members = [nvm, disk].map(|device| Member {
+        device,
+        path: String::new(),
+    });
+    Volume::open_on(join(&members).unwrap(), mount(PageCaching::Nvram)).unwrap()
 }
 
 /// What a core has for itself.
@@ -167,6 +187,8 @@ enum Maker {
     First,
     /// The core, on a volume in persistent memory.
     OwnInNvm,
+    /// The core, on a volume with dirty pages in persistent memory.
+    OwnBesideNvm,
 }
 
 /// Each core calls `call` so many times, at the same time as the others.
@@ -175,6 +197,7 @@ fn play(maker: Maker, turns: u64, call: fn(&mut Private, u64)) -> Report {
         let volume = match maker {
             Maker::Own | Maker::First => volume(),
             Maker::OwnInNvm => volume_in_nvm(),
+            Maker::OwnBesideNvm => volume_beside_nvm(),
         };
         volume.root().create_dir("/shared").unwrap();
         volume.root().symlink("/shared", "/link").unwrap();
@@ -282,6 +305,19 @@ fn sim_lines_private_calls_in_nvm_write_no_shared_line() {
     check(Maker::OwnInNvm, "read", Private::read);
     check(Maker::OwnInNvm, "overwrite", Private::overwrite);
     check(Maker::OwnInNvm, "create and unlink", Private::create_unlink);
+}
+
+/// With dirty pages in persistent memory beside a disk; each write is in a block there, and in the
+/// log, when it returns.
+#[test]
+fn sim_lines_private_calls_with_absorbed_data_write_no_shared_line() {
+    check(Maker::OwnBesideNvm, "read", Private::read);
+    check(Maker::OwnBesideNvm, "overwrite", Private::overwrite);
+    check(
+        Maker::OwnBesideNvm,
+        "create and unlink",
+        Private::create_unlink,
+    );
 }
 
 /// Their records are granules of one node, which every change refers to.

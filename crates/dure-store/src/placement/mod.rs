@@ -31,7 +31,7 @@ use crate::data_log::DataLog;
 use crate::error::{Error, Result};
 use crate::format::slot::Slot;
 use crate::media::Region;
-use crate::options::{FlushRule, StoreOptions};
+use crate::options::{Absorb, FlushRule, StoreOptions};
 use crate::space::Space;
 use crate::units::{BlockNo, Run};
 use verified::Verified;
@@ -65,10 +65,29 @@ impl Target {
         }
     }
 
+    /// A page that moves to `block`.
+    pub fn to(block: BlockNo) -> Target {
+        Target {
+            page: 0,
+            old: Slot::HOLE,
+            block,
+            crc: 0,
+        }
+    }
+
     /// Whether it goes into the block its slot names already.
     pub fn is_in_place(&self) -> bool {
         !self.block.is_none() && self.block == self.old.block()
     }
+}
+
+/// On which medium a page is to lie, of a volume on two kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Where the volume has its data.
+    Home,
+    /// In persistent memory as long as there is room for it ([`Absorb`]), else at home.
+    Memory,
 }
 
 /// Where pages of a volume go, and where they are.
@@ -80,6 +99,7 @@ pub struct Placement {
     alloc: AllocPolicy,
     active_logs: ActiveLogs,
     flush: FlushRule,
+    absorb: Option<Absorb>,
     verified: Verified,
     /// Blocks set aside because a write to them failed.
     pub fenced_off: Counter,
@@ -100,7 +120,11 @@ impl Placement {
             data_log,
             alloc: options.alloc,
             active_logs: options.active_logs,
-            flush: options.flush,
+            flush: match options.store_rules.data_before_record.holds() {
+                true => options.flush,
+                false => FlushRule::One,
+            },
+            absorb: options.absorb,
             fenced_off: Counter::default(),
         }
     }
@@ -119,12 +143,15 @@ impl Placement {
         })
     }
 
-    /// Gives a block to each target that has none, in runs as long as can be had. Each holds a
-    /// reserved block.
+    /// Gives a block to each target that has none, in runs as long as can be had; in persistent
+    /// memory also to those that were to be filled in place. Each holds a reserved block.
     ///
     /// # Errors
     /// `NoSpace`.
-    pub fn allocate(&self, core: CoreId, targets: &mut [Target]) -> Result<()> {
+    pub fn allocate(&self, core: CoreId, targets: &mut [Target], tier: Tier) -> Result<()> {
+        if let (Tier::Memory, Some(absorb)) = (tier, self.absorb) {
+            self.absorb(core, targets, absorb);
+        }
         let homeless = || targets.iter().filter(|target| target.block.is_none());
         let mut without = homeless().count();
         let temperature = if homeless().all(|target| target.old.is_written()) {
@@ -144,6 +171,24 @@ impl Placement {
         }
         assert!(blocks.is_empty(), "more blocks than pages");
         Ok(())
+    }
+
+    /// Gives blocks in persistent memory to as many targets as there is room for.
+    fn absorb(&self, core: CoreId, targets: &mut [Target], absorb: Absorb) {
+        let partition = self.alloc.partition(core);
+        let mut blocks = 0..0;
+        let mut want = u32::try_from(targets.len()).expect("a batch has few pages");
+        for target in targets {
+            if blocks.is_empty() {
+                let max = absorb.segments_max;
+                let Some(run) = self.space.alloc_absorbed(partition, max, want) else {
+                    return;
+                };
+                blocks = run.first.0..run.first.0 + u64::from(run.count);
+            }
+            target.block = BlockNo(blocks.next().expect("a run has a block"));
+            want -= 1;
+        }
     }
 
     /// Frees the blocks of targets that no slot will name; they keep their reserved blocks.

@@ -96,7 +96,7 @@ pub struct Space {
 impl Space {
     /// The space of a new volume: nothing is live.
     pub fn new_empty(region: Arc<Region>, layout: &Layout, packs: Arc<Packs>) -> Space {
-        let segments = Segments::new(layout.segments, layout.segment_blocks);
+        let segments = Segments::of(layout);
         Space::over(region, layout, packs, segments)
     }
 
@@ -105,7 +105,7 @@ impl Space {
     /// # Errors
     /// `Corrupt`, naming pair, block and field; `Block` when reading fails.
     pub(crate) fn load(region: Arc<Region>, layout: &Layout, packs: Arc<Packs>) -> Result<Space> {
-        let segments = Segments::new(layout.segments, layout.segment_blocks);
+        let segments = Segments::of(layout);
         sit::load(&region, layout, &packs, &segments)?;
         Ok(Space::over(region, layout, packs, segments))
     }
@@ -203,6 +203,22 @@ impl Space {
             first: self.block(piece.segment, piece.first),
             count: piece.count,
         })
+    }
+
+    /// The same in persistent memory beside a block device, for data that is to move to the device
+    /// later. `None` when that would open more than `segments_max` segments for data there, or there
+    /// is no wholly free one.
+    pub(crate) fn alloc_absorbed(&self, core: CoreId, segments_max: u32, want: u32) -> Option<Run> {
+        let piece = self.absorb(core, segments_max, want)?;
+        Some(Run {
+            first: self.block(piece.segment, piece.first),
+            count: piece.count,
+        })
+    }
+
+    /// Segments of data in persistent memory beside a block device.
+    pub fn nvm_data_segments(&self) -> u32 {
+        self.segments.nvm_data()
     }
 
     /// A block for a node image, out of a reservation of the caller. `None` as in
@@ -307,6 +323,17 @@ impl Space {
     /// something free.
     pub fn victims(&self, count: usize, policy: VictimPolicy) -> Vec<SegNo> {
         pick::victims(&self.segments, count, policy, now())
+    }
+
+    /// Up to `count` closed segments of data in persistent memory in the shares of these partitions,
+    /// those first whose move frees most for long.
+    pub fn absorbed_victims(&self, partitions: &[CoreId], count: usize) -> Vec<SegNo> {
+        let area = 0..self.layout.nvm_segments;
+        let ranges = partitions.iter().flat_map(|core| {
+            let index = self.partitions.index(*core);
+            self.partitions.ranges(index, &area)
+        });
+        pick::data_victims(&self.segments, ranges, count, now())
     }
 
     /// Keeps allocation out of a closed segment that is to be cleaned; `false` if it is not closed.

@@ -6,7 +6,8 @@
 //! the beginning of a large volume and the tables that describe it stay small (of a small volume:
 //! segments `p*n/P .. (p+1)*n/P`; of a volume with persistent memory beside a block device: both in
 //! each of the two areas), and has one open segment for node images and up to three for
-//! data, by how long it is likely to live; while free segments are few, one. A core uses the
+//! data, by how long it is likely to live; while free segments are few, one; and one in persistent
+//! memory for data that is to move to a block device later. A core uses the
 //! partition of its number. When an open segment is full, the partition takes the next one: a
 //! wholly free one of its own range, then of the others' from near to far (segments whose lock is
 //! taken are skipped); where there are several areas (of persistent memory: on several nodes), first in that which suits the use, there also one
@@ -80,6 +81,8 @@ pub(crate) struct Open {
     warm: Option<SegNo>,
     cold: Option<SegNo>,
     node: Option<SegNo>,
+    /// In persistent memory, for data that is to move to the block device later.
+    absorbed: Option<SegNo>,
     /// Segments opened so far.
     turn: u32,
 }
@@ -159,19 +162,8 @@ impl Space {
         let free = self.segments.used_for(SegmentUse::Free);
         let plenty = free >= PLENTY * self.partitions.count();
         while let Some(segment) = *partition.of(what, plenty) {
-            let taken = self.segments.with(segment, |state| {
-                let taken = state.allocate(self.segments.segment_blocks, want);
-                if taken.is_none() {
-                    state.role = Role::Closed;
-                }
-                taken
-            });
-            if let Some((first, count)) = taken {
-                return Some(Piece {
-                    segment,
-                    first,
-                    count,
-                });
+            if let Some(piece) = self.take_open(segment, want) {
+                return Some(piece);
             }
             // Full. What is not plenty goes on where warm data goes.
             *partition.of(what, plenty) = None;
@@ -182,6 +174,45 @@ impl Space {
         *partition.of(what, plenty) = piece.map(|piece| piece.segment);
         drop(partition);
         piece.or_else(|| self.scrape(index, want))
+    }
+
+    /// Up to `want` blocks in a row of a segment for absorbed data; `None` when it is full and there
+    /// are `segments_max` segments of data in persistent memory, or no wholly free one.
+    pub(super) fn absorb(&self, core: CoreId, segments_max: u32, want: u32) -> Option<Piece> {
+        let mut partition = self.partitions.lock(core);
+        if let Some(segment) = partition.absorbed.take()
+            && let Some(piece) = self.take_open(segment, want)
+        {
+            partition.absorbed = Some(segment);
+            return Some(piece);
+        }
+        // Partitions that open one at the same time may exceed the maximum by one each.
+        if self.segments.nvm_data() >= segments_max {
+            return None;
+        }
+        let index = self.partitions.index(core);
+        partition.turn = partition.turn.wrapping_add(1);
+        let area = 0..self.layout.nvm_segments;
+        let mut parts = self.homes.order(index, &area, partition.turn).into_iter();
+        let piece = parts.find_map(|part| self.open_whole(index, &part, SegmentUse::Data, want))?;
+        partition.absorbed = Some(piece.segment);
+        Some(piece)
+    }
+
+    /// Takes blocks from an open segment, or closes it if it is full.
+    fn take_open(&self, segment: SegNo, want: u32) -> Option<Piece> {
+        let taken = self.segments.with(segment, |state| {
+            let taken = state.allocate(self.segments.segment_blocks, want);
+            if taken.is_none() {
+                state.role = Role::Closed;
+            }
+            taken
+        });
+        taken.map(|(first, count)| Piece {
+            segment,
+            first,
+            count,
+        })
     }
 
     /// Opens another segment and takes blocks from it.

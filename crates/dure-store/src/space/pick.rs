@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use super::segment::Role;
 use super::segments::Segments;
+use crate::format::sit::SegmentUse;
 use crate::units::SegNo;
 
 /// How the cleaner chooses.
@@ -96,6 +97,31 @@ pub(crate) fn victims(
         .take(count)
         .map(|(_, segment)| segment)
         .collect()
+}
+
+/// Up to `count` closed segments of data among `ranges`, best first by cost-benefit, full ones too:
+/// what lives there is to move to another medium. `now` in seconds since 1970.
+pub(crate) fn data_victims(
+    segments: &Segments,
+    ranges: impl Iterator<Item = Range<u32>>,
+    count: usize,
+    now: u64,
+) -> Vec<SegNo> {
+    let blocks = segments.segment_blocks;
+    let mut scored: Vec<(u64, SegNo)> = Vec::new();
+    for segment in ranges.flatten().map(SegNo) {
+        let changed = segments.peek(segment, |state| {
+            let data = state.role == Role::Closed && state.usage == SegmentUse::Data;
+            data.then_some(state.changed)
+        });
+        if let Some(changed) = changed.flatten() {
+            let free = segments.slack(segment).max(1);
+            scored.push((benefit(blocks, free, now.saturating_sub(changed)), segment));
+        }
+    }
+    scored.sort_unstable_by_key(|&(score, segment)| (std::cmp::Reverse(score), segment));
+    let best = scored.into_iter().take(count);
+    best.map(|(_, segment)| segment).collect()
 }
 
 /// Free blocks times age, over the reads and writes needed: the read of the segment and the write

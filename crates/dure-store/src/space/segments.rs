@@ -21,6 +21,7 @@ use dure_sync::{CachePadded, Mutex, MutexGuard};
 
 use super::segment::{Role, SegmentState};
 use crate::format::sit::SegmentUse;
+use crate::layout::Layout;
 use crate::ranks::SEGMENT;
 use crate::sparse::Sparse;
 use crate::units::{SegNo, to_usize};
@@ -67,19 +68,26 @@ pub(crate) struct Segments {
     pub(crate) segment_blocks: u32,
     /// Segments per use, by code: statistics, hence Relaxed.
     uses: [AtomicU32; 4],
+    /// The first so many are in persistent memory, beside a block device.
+    in_nvm: u32,
+    /// Those of them that hold data: bounds what is opened there, roughly, hence Relaxed.
+    nvm_data: AtomicU32,
 }
 
 impl Segments {
-    /// `count` segments, all free.
-    pub(crate) fn new(count: u32, segment_blocks: u32) -> Segments {
+    /// Those of a volume, all free.
+    pub(crate) fn of(layout: &Layout) -> Segments {
+        let count = layout.segments;
         let uses = [const { AtomicU32::new(0) }; 4];
         // Relaxed: no other task has it yet.
         uses[usize::from(SegmentUse::Free.code())].store(count, Ordering::Relaxed);
         Segments {
             groups: Sparse::new(u64::from(count.div_ceil(GROUP)), GROUPS_PER_PIECE),
             count,
-            segment_blocks,
+            segment_blocks: layout.segment_blocks,
             uses,
+            in_nvm: layout.nvm_segments,
+            nvm_data: AtomicU32::new(0),
         }
     }
 
@@ -188,6 +196,11 @@ impl Segments {
         self.uses[usize::from(usage.code())].load(Ordering::Relaxed)
     }
 
+    /// Segments of data in persistent memory.
+    pub(crate) fn nvm_data(&self) -> u32 {
+        self.nvm_data.load(Ordering::Relaxed)
+    }
+
     fn run<R>(
         &self,
         segment: SegNo,
@@ -222,6 +235,11 @@ impl Segments {
         if state.counted != state.usage {
             self.uses[usize::from(state.counted.code())].fetch_sub(1, Ordering::Relaxed);
             self.uses[usize::from(state.usage.code())].fetch_add(1, Ordering::Relaxed);
+            if segment.0 < self.in_nvm {
+                let data = |usage| u32::from(usage == SegmentUse::Data);
+                let change = data(state.usage).wrapping_sub(data(state.counted));
+                self.nvm_data.fetch_add(change, Ordering::Relaxed);
+            }
             state.counted = state.usage;
         }
         if state.sit_dirty || state.overlay.is_some() {

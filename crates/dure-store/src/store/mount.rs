@@ -17,16 +17,17 @@ use crate::checkpoint::crew::Crew;
 use crate::checkpoint::{CheckpointState, Target, Writer};
 use crate::data_log::DataLog;
 use crate::error::{Error, Result};
+use crate::format::sit::SegmentUse;
 use crate::format::volume::{STATE_CLEAN, STATE_DIRTY, STATE_UNLOGGED, VolumeHeader};
 use crate::frames::{Frame, FramePool};
 use crate::headers::{read_header, read_layout};
 use crate::layout::Layout;
-use crate::media::Region;
+use crate::media::{Region, VolumeMedia};
 use crate::members::stamps;
 use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::node::{Node, NodeRef};
-use crate::options::{Durability, RecordPolicy, StoreOptions, StoreShares};
+use crate::options::{Absorb, Durability, FlushRule, RecordPolicy, StoreOptions, StoreShares};
 use crate::packs::Packs;
 use crate::placement::Placement;
 use crate::recovery::replay::Replayed;
@@ -97,14 +98,29 @@ impl Mount {
         })
     }
 
-    /// Whether all of the volume is in persistent memory.
-    pub fn is_nvm(&self) -> bool {
-        self.region.is_nvm()
+    /// What the volume lies on.
+    pub fn media(&self) -> VolumeMedia {
+        let [logs, _] = self.layout.areas(SegmentUse::Log);
+        let beside = !logs.is_empty() && logs.end == self.layout.nvm_segments;
+        let end = self.layout.main
+            + u64::from(self.layout.nvm_segments) * u64::from(self.layout.segment_blocks);
+        let mapped = self.region.is_nvm_before(BlockNo(end));
+        match (self.region.is_nvm(), beside && mapped) {
+            (true, _) => VolumeMedia::Nvm,
+            (false, true) => VolumeMedia::NvmBesideDevice,
+            (false, false) => VolumeMedia::Device,
+        }
     }
 
     /// Says when what calls do is durable.
     pub fn set_durability(&mut self, durability: Durability) {
         self.options.durability = durability;
+    }
+
+    /// Lets data lie in persistent memory first.
+    pub fn set_absorb(&mut self, absorb: Absorb) {
+        self.options.absorb = Some(absorb);
+        self.options.flush = FlushRule::Two;
     }
 
     /// Where everything lies.
@@ -399,7 +415,12 @@ fn start_journal(
         journals,
         rules: store.options.rules,
     };
-    let journal = Journal::start(store.region.log_medium(), Arc::new(settler), config)?;
+    let medium = match store.options.absorb {
+        // Data was flushed before a record could name it.
+        Some(_) => store.region.log_medium().never_flushed(),
+        None => store.region.log_medium(),
+    };
+    let journal = Journal::start(medium, Arc::new(settler), config)?;
     if let Some(events_per_core) = store.options.trace {
         journal.trace().start(events_per_core);
     }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::inode::Time;
 use crate::format::node::NodeImage;
 use crate::node::{Node, NodeRef, NodeRole};
-use crate::options::RecordPolicy;
+use crate::options::{Absorb, RecordPolicy};
 use crate::partition::partition_of;
 use crate::placement::Target;
 use crate::settle::Settler;
@@ -132,6 +132,11 @@ impl Store {
     pub fn flush_placed(&self) -> Result<()> {
         let flushed = self.placement.flush();
         flushed.inspect_err(|error| self.stop(error))
+    }
+
+    /// Whether data may lie in persistent memory first, and how much.
+    pub fn absorb(&self) -> Option<Absorb> {
+        self.options.absorb
     }
 
     /// Why the volume stopped, if it did.

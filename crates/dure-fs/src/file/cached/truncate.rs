@@ -149,7 +149,7 @@ impl Volume {
         )];
         let written = self
             .placement
-            .allocate(core, &mut targets)
+            .allocate(core, &mut targets, self.options.tier(true))
             .and_then(|()| self.place_pages(core, &mut targets, frame.bytes()));
         if written.is_err() {
             self.placement.release(&targets);

@@ -21,7 +21,7 @@ use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
 use dure_store::frames::{Fill, Frame};
 use dure_store::op::Op;
-use dure_store::placement::Target;
+use dure_store::placement::{Target, Tier};
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::{Arc, CoreId};
@@ -231,9 +231,12 @@ impl Volume {
         let core = self.partition();
         let mut reserved = self.reserve_plan(core, &plan, adds)?;
         let targets = &mut plan.targets[..];
-        let written = self.placement.allocate(core, targets).and_then(|()| {
-            self.copy_and_name((inode, bytes), edges, &mut plan, (&mut reserved, stamp))
-        });
+        let written = self
+            .placement
+            .allocate(core, targets, Tier::Home)
+            .and_then(|()| {
+                self.copy_and_name((inode, bytes), edges, &mut plan, (&mut reserved, stamp))
+            });
         match written {
             // Its blocks are in use.
             Ok(()) => reserved.blocks = 0,

@@ -68,7 +68,7 @@ fn call(fs: &FileSystem, rng: &mut Seeded, bytes: &[u8]) -> Vec<Vec<u8>> {
 
 fn run(seed: u64, flush: FlushRule, steps: usize) -> usize {
     let mut world = World::new(2048, 1 << 20);
-    world.options.flush = flush;
+    world.options.flush = Some(flush);
     {
         let fs = world.mount();
         file(&fs);

@@ -148,7 +148,7 @@ fn every_crash_leaves_a_sound_volume_with_what_was_synced() {
         background: Background::None,
         cache_bytes: 16 << 20,
         recovery_threads: Some(1),
-        flush: FlushRule::One,
+        flush: Some(FlushRule::One),
         ..MountOptions::default()
     };
     let fs = FileSystem::open(share(record), options.clone()).unwrap();

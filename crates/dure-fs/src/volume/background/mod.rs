@@ -124,6 +124,13 @@ impl Volume {
         }
     }
 
+    /// A partition has much data in persistent memory: wakes its worker.
+    pub(crate) fn want_moves(&self, partition: CoreId) {
+        if let Some(worker) = self.worker_of(partition.index()) {
+            worker.want_moves();
+        }
+    }
+
     /// A checkpoint begins: wakes all workers.
     pub(super) fn want_checkpoint_help(&self) {
         let crew = self.background.crew().iter();

@@ -32,6 +32,8 @@ struct State {
     checkpoint: bool,
     /// Partitions have too many dirty pages to wait for the next round.
     write_back: bool,
+    /// Partitions have too much data in persistent memory that belongs on the device.
+    moves: bool,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -63,6 +65,8 @@ enum Work {
     Checkpoint,
     /// Partitions have many dirty pages.
     WriteBack,
+    /// Partitions have much data in persistent memory.
+    Moves,
     Stop,
 }
 
@@ -151,6 +155,16 @@ impl Worker {
         self.wake.notify_all();
     }
 
+    /// A partition has much data in persistent memory.
+    pub(super) fn want_moves(&self) {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.moves, true) {
+            return;
+        }
+        drop(state);
+        self.wake.notify_all();
+    }
+
     /// Shares of a checkpoint wait.
     pub(super) fn want_checkpoint_help(&self) {
         let mut state = self.state.lock();
@@ -187,6 +201,11 @@ impl Worker {
                     }
                     self.pages.add(pages);
                 }
+                Work::Moves => {
+                    if volume.move_absorbed(&self.partitions).unwrap_or(false) {
+                        self.want_moves();
+                    }
+                }
                 Work::Memory(checkpoints) => drop(volume.checkpoint_since(checkpoints)),
                 Work::Room(logs) => {
                     for (journal, checkpoints) in logs {
@@ -219,6 +238,9 @@ impl Worker {
             }
             if std::mem::take(&mut state.write_back) {
                 return Work::WriteBack;
+            }
+            if std::mem::take(&mut state.moves) {
+                return Work::Moves;
             }
             (state, _) = self.wake.wait_timeout(state, Duration::from_nanos(left));
         }

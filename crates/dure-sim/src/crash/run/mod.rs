@@ -25,7 +25,7 @@ use dure_sync::{Arc, random};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::base::{Base, Raw};
-use super::call::{Call, Step, Workload};
+use super::call::{At, Call, Step, Workload};
 use super::content::Digests;
 use super::gate::{Gate, GateDevice};
 use super::history::History;
@@ -114,6 +114,9 @@ impl Recording {
             history.step(number, step);
             if options.is_strict() {
                 promise = (0..history.atoms.len()).collect();
+            }
+            if let (true, Some(at)) = (options.absorbs_all(), data_of(step)) {
+                promise = self::promise(&history, number + 1, &Step::Fdatasync(at));
             }
             spans.push(Span {
                 begin,
@@ -289,6 +292,14 @@ fn recorded(
     let disk = base.media().disk(&share(recorded(Arc::clone(log))));
     let joined = base.media().joined(nvm, disk);
     joined.map_err(|error| format!("the media of the base: {error}"))
+}
+
+/// The file whose data a step has changed.
+fn data_of(step: &Step) -> Option<At> {
+    match step {
+        Step::Call(Call::Write { at, .. } | Call::Allocate { at, .. }) => Some(*at),
+        _ => None,
+    }
 }
 
 /// What must be there once `step` has returned.

@@ -208,12 +208,13 @@ impl Volume {
             // What is appended from now on is not waited for.
             end = end.min(pages_up_to(batch.size));
             let more = batch.next.is_some_and(|next| next < end);
+            let tier = self.options.tier(way == Way::Log);
             let way = match self.options.data {
                 DataMode::Journal => Way::Log,
                 DataMode::Ordered | DataMode::Writeback if more => Way::Blocks,
                 DataMode::Ordered | DataMode::Writeback => way,
             };
-            let saved = plan.and_then(|plan| self.save(inode, &mut batch, plan, way));
+            let saved = plan.and_then(|plan| self.save(inode, &mut batch, plan, (way, tier)));
             if saved.is_err() {
                 self.give_up(inode, &batch);
             }

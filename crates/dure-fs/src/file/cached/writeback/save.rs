@@ -6,7 +6,7 @@ use dure_store::error::Result;
 use dure_store::format::slot::Slot;
 use dure_store::frames::Fill;
 use dure_store::op::Op;
-use dure_store::placement::Target;
+use dure_store::placement::{Target, Tier};
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, to_usize};
 use dure_sync::{Arc, CoreId};
@@ -29,13 +29,13 @@ impl Volume {
         inode: &Arc<Inode>,
         batch: &mut Batch,
         plan: Plan,
-        way: Way,
+        (way, tier): (Way, Tier),
     ) -> Result<Left> {
         let core = self.partition();
         let Plan { mut targets, needs } = plan;
         let saved = self
             .placement
-            .allocate(core, &mut targets)
+            .allocate(core, &mut targets, tier)
             .and_then(|()| self.save_to(core, inode, batch, (&mut targets, needs), way));
         match saved {
             // Preallocated blocks were filled in place, so these reserved ones are not needed.
@@ -44,6 +44,9 @@ impl Volume {
                 self.unreserve(core, u32::try_from(spare).expect("a batch has few pages"));
             }
             Err(_) => self.placement.release(&targets),
+        }
+        if tier == Tier::Memory {
+            self.want_moves_if_many(core, &targets);
         }
         saved
     }

@@ -1,0 +1,88 @@
+//! Moving data from persistent memory to the block device: `page_cache=nvram`.
+//!
+//! **Structure.** Each worker empties segments of absorbed data in its partitions' share, those
+//! first that have not changed for long, while there are more than may be. What was overwritten or
+//! deleted since is not moved. Data goes to the device in long runs, is flushed there, and then
+//! named; the old blocks are free when the operations are valid, without a checkpoint.
+//!
+//! **On a crash** a slot names the old block or the new one, both with the same bytes. Crash scenario
+//! if the flush came after the operation: the log, in persistent memory, says that the page is on the
+//! device, the device has lost it, and the block in persistent memory is free.
+
+use dure_store::error::Result;
+use dure_store::format::summary::OWNER_SLOT;
+use dure_store::placement::Target;
+use dure_store::units::BlockNo;
+use dure_sync::CoreId;
+
+use super::{CleanReport, VICTIMS_PER_ROUND};
+use crate::volume::{Absorbed, Volume};
+
+impl Volume {
+    /// Pages of this partition went to these blocks: wakes its worker if a segment of persistent
+    /// memory was begun and too many are in use.
+    pub(crate) fn want_moves_if_many(&self, partition: CoreId, targets: &[Target]) {
+        let begins = |target: &Target| {
+            let place = self.layout.locate(target.block);
+            place.is_some_and(|(_, index)| index == 0)
+        };
+        if targets.iter().any(begins) && self.absorbed_over() > 0 {
+            self.want_moves(partition);
+        }
+    }
+
+    /// Moves data of these partitions to the device. Returns whether there is more to move. The caller
+    /// holds no lock.
+    ///
+    /// # Errors
+    /// `Stopped`, `ReadOnly`, a failed read or write: then nothing was lost.
+    pub(crate) fn move_absorbed(&self, partitions: &[CoreId]) -> Result<bool> {
+        self.check_writable()?;
+        let count = self.absorbed_over().min(VICTIMS_PER_ROUND);
+        if count == 0 {
+            return Ok(false);
+        }
+        let victims = self.space.absorbed_victims(partitions, count);
+        let mut report = CleanReport::default();
+        let moved = self.holding(&victims, |held| {
+            let mut slots = Vec::new();
+            for owners in self.owners_of(held, &mut report) {
+                slots.extend(
+                    owners
+                        .into_iter()
+                        .filter(|(_, owner)| owner.kind == OWNER_SLOT),
+                );
+            }
+            self.move_slots(slots, &mut report)?;
+            self.commit_all()
+        });
+        let blocks = i64::try_from(report.data).expect("few blocks a round");
+        self.counters.moved_blocks.add(blocks);
+        moved.map(|()| report.data > 0 && self.absorbed_over() > 0)
+    }
+
+    /// How much is in persistent memory, and was moved.
+    pub(crate) fn absorbed(&self) -> Option<Absorbed> {
+        let segment = u64::from(self.layout.segment_blocks);
+        Some(Absorbed {
+            blocks_max: u64::from(self.absorb()?.segments_max) * segment,
+            blocks: u64::from(self.space.nvm_data_segments()) * segment,
+            moved: u64::try_from(self.counters.moved_blocks.sum()).unwrap_or(0),
+        })
+    }
+
+    /// Segments of absorbed data that are too many.
+    fn absorbed_over(&self) -> usize {
+        let Some(absorb) = self.absorb() else {
+            return 0;
+        };
+        let high = self.options.nvram_high(absorb.segments_max);
+        let over = self.space.nvm_data_segments().saturating_sub(high);
+        dure_store::units::to_usize(u64::from(over))
+    }
+
+    /// Whether the block is where data only waits to be moved to the device.
+    pub(super) fn absorbs_at(&self, block: BlockNo) -> bool {
+        self.absorb().is_some() && self.layout.is_in_nvm(block)
+    }
+}
