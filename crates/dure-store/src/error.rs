@@ -214,7 +214,7 @@ impl Error {
 
 /// So many blocks, as people write sizes: the largest binary unit of which there is one, exact or
 /// with one decimal place, rounded down.
-pub(crate) fn size_of(blocks: u64) -> String {
+pub fn size_of(blocks: u64) -> String {
     let (mut unit, mut name) = (1, "KiB");
     let kib = u128::from(blocks) * 4;
     for larger in ["MiB", "GiB", "TiB", "PiB"] {

@@ -49,7 +49,8 @@ impl Volume {
         if size > FILE_BYTES_MAX {
             return Err(Error::TooLarge);
         }
-        self.body.truncate(self, inode, size)
+        self.body.truncate(self, inode, size)?;
+        self.end_data_call(inode)
     }
 
     /// Makes a file shorter. If it is to end inside a page that has a block, `tail` is that page

@@ -16,7 +16,7 @@
 //! **Invariants.** What goes to the device is flushed before an operation names it, so a commit need
 //! not flush the device. **On a crash** each page is where its slot says.
 
-use dure_store::error::{Error, Result};
+use dure_store::error::{Error, Result, size_of};
 use dure_store::layout::Layout;
 use dure_store::placement::Tier;
 use dure_store::units::BLOCK_BYTES_U64;
@@ -129,9 +129,12 @@ impl MountOptions {
         if self.page_cache != Some(PageCaching::Nvram) {
             return Ok(None);
         }
-        let segment = u64::from(layout.segment_blocks) * BLOCK_BYTES_U64;
+        let segment = u64::from(layout.segment_blocks);
         let all = u64::from(layout.nvm_segments);
-        let segments = self.nvram.bytes.map_or(all / 2, |bytes| bytes / segment);
+        let segments = self
+            .nvram
+            .bytes
+            .map_or(all / 2, |bytes| bytes / BLOCK_BYTES_U64 / segment);
         // Each partition has one open.
         let least = 2 * u64::from(layout.journals);
         if (least..=all).contains(&segments) {
@@ -141,11 +144,11 @@ impl MountOptions {
         Err(Error::BadOption {
             option: "nvram",
             why: format!(
-                "{} MiB: it is a size from {} MiB (two segments for each core) to {} MiB (all of the persistent \
-                 memory behind the tables)",
-                (segments * segment) >> 20,
-                (least * segment).div_ceil(1 << 20),
-                (all * segment) >> 20,
+                "{}: it is a size from {} (two segments for each core) to {} (all of the persistent memory \
+                 behind the tables)",
+                size_of(segments * segment),
+                size_of(least * segment),
+                size_of(all * segment),
             ),
         })
     }

@@ -346,6 +346,17 @@ impl MountOptions {
                 let words = [("whole", Recover::Whole), ("tolerate", Recover::Tolerate)];
                 self.recover = choose(key, value, &words)?;
             }
+            _ if self.set_placement_policy(key, value)? => {}
+            _ if self.nvram.set_policy(key, value)? => {}
+            _ if self.set_device_policy(key, value)? => {}
+            _ => return self.set_range_policy(key, value),
+        }
+        Ok(true)
+    }
+
+    /// `set_policy` for what lies where, and nodes.
+    fn set_placement_policy(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        match key {
             "alloc" => {
                 let words = [
                     ("local", AllocPolicy::Local),
@@ -367,9 +378,7 @@ impl MountOptions {
                 let words = NodeLock::ALL.map(|policy| (policy.name(), policy));
                 self.node_lock = choose(key, value, &words)?;
             }
-            _ if self.nvram.set_policy(key, value)? => {}
-            _ if self.set_device_policy(key, value)? => {}
-            _ => return self.set_range_policy(key, value),
+            _ => return Ok(false),
         }
         Ok(true)
     }

@@ -1,6 +1,7 @@
 //! File data over a RAM device: against a model, over crashes, with small caches, full volumes and
 //! bad devices.
 
+mod absorbed;
 mod crashes;
 mod data_log;
 mod direct;
@@ -105,6 +106,8 @@ pub(super) fn content(fs: &FileSystem, inode: &InodeRef) -> Vec<u8> {
 /// Checks what must hold of a file in memory at any quiet moment.
 pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
     use super::map::MapReader;
+    // While one writes owners, they cannot be read.
+    let _no_checkpoint = fs.0.checkpoint.lock();
     let state = inode.inode().state().read();
     let data = inode.inode().data_head();
     let mut map = MapReader::new(&fs.0, inode.inode());
