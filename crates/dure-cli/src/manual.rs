@@ -151,6 +151,7 @@ pub const PAGES: &[Page] = &[
         &[
             ("An image file", "dure resize v.img 128M"),
             ("A partition that was made larger", "dure resize /dev/sdX1"),
+            ("While it is mounted", "dure resize /srv/data 2G"),
         ],
         STATUS,
     ),

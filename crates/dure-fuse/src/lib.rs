@@ -5,7 +5,8 @@
 //!
 //! **Structure.** The protocol, its transports and mounting are `dure-fuse-wire`'s, for which this
 //! is a [`Service`](dure_fuse_wire::Service). [`server`] answers requests in our own types and
-//! knows nothing of a transport; `dispatch` encodes what it says. [`nodes`] defines FUSE node ids
+//! knows nothing of a transport; `dispatch` encodes what it says; [`gate`] lets requests through, or
+//! wait while the volume grows. [`nodes`] defines FUSE node ids
 //! and pins inodes without a name for as long as the kernel references them; [`session`] says what
 //! is asked of the kernel.
 //!
@@ -32,6 +33,7 @@
 //! ```
 
 mod dispatch;
+pub mod gate;
 pub mod nodes;
 pub mod server;
 pub mod session;
@@ -39,5 +41,6 @@ pub mod session;
 mod tests;
 
 pub use dure_fuse_wire::{MountError, Transport, mount, protocol, service, transport, unmount};
+pub use gate::MountedVolume;
 pub use server::report_errors;
 pub use session::{MountSettings, Session, WriteCache};

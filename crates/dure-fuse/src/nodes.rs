@@ -41,7 +41,7 @@ use dure_fs::units::Ino;
 use dure_sync::{CachePadded, Mutex};
 
 /// Rank of the tables; no lock is taken while one is held.
-const TABLE: u8 = 10;
+const TABLE: u8 = 17;
 
 /// Tables, chosen by a hash of the node id.
 const TABLES: u64 = 64;

@@ -9,7 +9,7 @@ use dure_fuse_wire::{mount::flags, transport::crew, transport::uring};
 use dure_sync::Arc;
 use rustix::mount::MountFlags;
 
-use crate::server::Server;
+use crate::gate::MountedVolume;
 
 /// Clearing set-id bits is the server's task: otherwise the kernel would ask for an attribute
 /// before each write(2). Offered by every kernel that is served.
@@ -103,7 +103,7 @@ impl Default for MountSettings {
 /// A mount that answers requests while [`Session::run`] runs.
 #[derive(Debug)]
 pub struct Session {
-    server: Arc<Server>,
+    volume: MountedVolume,
     wire: dure_fuse_wire::Session,
 }
 
@@ -133,7 +133,7 @@ impl Session {
         };
         Ok(Session {
             wire: dure_fuse_wire::Session::mount(at, &wire)?,
-            server: Arc::new(Server::new(volume, settings)),
+            volume: MountedVolume::new(volume, settings),
         })
     }
 
@@ -155,15 +155,21 @@ impl Session {
         self.wire.fallback()
     }
 
+    /// The volume that is mounted.
+    #[must_use]
+    pub fn volume(&self) -> MountedVolume {
+        self.volume.clone()
+    }
+
     /// Answers requests until the directory is unmounted.
     ///
     /// # Errors
     /// `Serve` when the connection to the kernel fails.
     pub fn run(self) -> Result<(), MountError> {
-        let served = self.wire.run(Arc::clone(&self.server));
+        let served = self.wire.run(Arc::clone(&self.volume.0));
         // The connection has ended: the kernel can no longer ask for the unlinked inodes it had
         // open.
-        self.server.forget_all();
+        self.volume.0.forget_all();
         served
     }
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use dure_block::ram::RamDevice;
-use dure_block::share;
+use dure_block::{Device, share};
 use dure_check::{CheckOptions, check};
 use dure_fs::{Background, FileSystem, FormatOptions, MountOptions};
 use dure_sync::Arc;
@@ -13,14 +13,13 @@ use crate::protocol::opcode as op;
 use crate::protocol::reply::{CopyOut, Dirent, EntryOut, OpenOut, OutHeader, StatxOut, WriteOut};
 use crate::protocol::request::InHeader;
 use crate::protocol::{ROOT, parse};
-use crate::server::Server;
 use crate::service::answer;
 use crate::transport::buffer::Reply;
-use crate::{MountSettings, WriteCache};
+use crate::{MountSettings, MountedVolume, WriteCache};
 
 /// The bytes of a request, where a worker would have them.
 #[derive(Debug, Clone)]
-struct Bytes {
+pub(crate) struct Bytes {
     words: Vec<u64>,
     len: usize,
 }
@@ -35,13 +34,13 @@ impl Bytes {
         }
     }
 
-    fn get(&self) -> &[u8] {
+    pub(crate) fn get(&self) -> &[u8] {
         &self.words.as_bytes()[..self.len]
     }
 }
 
 /// The request `opcode` about `node` with `parts` behind the header.
-fn request(opcode: u32, node: u64, parts: &[&[u8]]) -> Bytes {
+pub(crate) fn request(opcode: u32, node: u64, parts: &[&[u8]]) -> Bytes {
     request_of(1000, opcode, node, parts)
 }
 
@@ -63,13 +62,12 @@ fn request_of(uid: u32, opcode: u32, node: u64, parts: &[&[u8]]) -> Bytes {
 }
 
 /// A server of a volume in memory, without a kernel.
-struct World {
+pub(crate) struct World {
     ram: Arc<RamDevice>,
-    volume: FileSystem,
-    server: Server,
+    pub(crate) mounted: MountedVolume,
     reply: Reply,
     /// Nodes that the kernel would say it knows.
-    known: BTreeSet<u64>,
+    pub(crate) known: BTreeSet<u64>,
 }
 
 impl World {
@@ -80,31 +78,43 @@ impl World {
     /// On a volume of so many blocks.
     fn with(blocks: u64, settings: &MountSettings) -> World {
         let ram = Arc::new(RamDevice::new("fuse", blocks));
-        let device = share(ram.clone());
         let format = FormatOptions {
             journals: Some(2),
             ..FormatOptions::default()
         };
-        FileSystem::format(Arc::clone(&device), &format).unwrap();
+        FileSystem::format(share(ram.clone()), &format).unwrap();
+        World::on(share(ram.clone()), ram, settings)
+    }
+
+    /// On the volume of `device`, which is `ram` or stands before it.
+    pub(crate) fn on(
+        device: Arc<dyn Device>,
+        ram: Arc<RamDevice>,
+        settings: &MountSettings,
+    ) -> World {
         let options = MountOptions {
             background: Background::None,
             ..MountOptions::default()
         };
-        let volume = FileSystem::open(Arc::clone(&device), options).unwrap();
+        let volume = FileSystem::open(device, options).unwrap();
         World {
-            server: Server::new(volume.clone(), settings),
+            mounted: MountedVolume::new(volume, settings),
             ram,
-            volume,
             reply: Reply::new(),
             known: BTreeSet::new(),
         }
     }
 
     /// The error and what follows, if there is a reply. It must be a whole one.
-    fn ask(&mut self, request: &Bytes) -> Option<(i32, Vec<u8>)> {
+    pub(crate) fn ask(&mut self, request: &Bytes) -> Option<(i32, Vec<u8>)> {
         let known = self.known.clone();
         let knows = move |node| known.contains(&node);
-        let bytes = answer(&self.server, &knows, parse(request.get()), &mut self.reply)?;
+        let bytes = answer(
+            &*self.mounted.0,
+            &knows,
+            parse(request.get()),
+            &mut self.reply,
+        )?;
         let (header, body) = OutHeader::read_from_prefix(bytes).unwrap();
         assert_eq!(header.unique, 77);
         assert_eq!(usize::try_from(header.len), Ok(bytes.len()));
@@ -112,39 +122,39 @@ impl World {
         Some((-header.error, body.to_vec()))
     }
 
-    fn done(&mut self, opcode: u32, node: u64, parts: &[&[u8]]) -> Vec<u8> {
+    pub(crate) fn done(&mut self, opcode: u32, node: u64, parts: &[&[u8]]) -> Vec<u8> {
         let (errno, body) = self.ask(&request(opcode, node, parts)).unwrap();
         assert_eq!(errno, 0, "operation {opcode}");
         body
     }
 
-    fn errno(&mut self, opcode: u32, node: u64, parts: &[&[u8]]) -> i32 {
+    pub(crate) fn errno(&mut self, opcode: u32, node: u64, parts: &[&[u8]]) -> i32 {
         self.ask(&request(opcode, node, parts)).unwrap().0
     }
 
     /// Creates a file; its node.
-    fn create(&mut self, name: &[u8]) -> u64 {
+    pub(crate) fn create(&mut self, name: &[u8]) -> u64 {
         let made = [libc::S_IFREG | 0o644, 0, 0, 0];
         let body = self.done(op::MKNOD, ROOT, &[made.as_bytes(), name, b"\0"]);
         EntryOut::read_from_bytes(&body).unwrap().node
     }
 
-    fn write(&mut self, node: u64, data: &[u8]) {
+    pub(crate) fn write(&mut self, node: u64, data: &[u8]) {
         let size = u32::try_from(data.len()).unwrap();
         let record = [&[0; 16], [size, 0].as_bytes(), &[0; 16]].concat();
         let body = self.done(op::WRITE, node, &[&record, data]);
         assert_eq!(WriteOut::read_from_bytes(&body).unwrap().size, size);
     }
 
-    fn read(&mut self, node: u64, size: u32) -> Vec<u8> {
+    pub(crate) fn read(&mut self, node: u64, size: u32) -> Vec<u8> {
         let record = [&[0; 16], [size, 0].as_bytes(), &[0; 16]].concat();
         self.done(op::READ, node, &[&record])
     }
 
     /// Everything is written and in order.
-    fn end(self) {
-        self.server.forget_all();
-        self.volume.close().unwrap();
+    pub(crate) fn end(self) {
+        self.mounted.0.forget_all();
+        self.mounted.file_system().close().unwrap();
         let report = check(share(self.ram), &CheckOptions::default()).unwrap();
         assert!(report.issues().is_empty(), "{:#?}", report.issues());
     }

@@ -62,5 +62,5 @@ pub use settle::Settler;
 pub use store::{
     Above, IMAGES_MIN, JournalInfo, JournalsInfo, LoggedCounts, Mount, OpKind, RING_SEGMENTS,
     RecoveryPlan, RecoveryStatistics, Store, StoreCounters, VolumeInfo, VolumeState, grow_volume,
-    make_volume,
+    grown, make_volume,
 };

@@ -1,13 +1,14 @@
 //! fsx: random operations on one file, each read compared with a model.
 //!
 //! **Structure.** A seed per configuration: everything at once, and only what changes the size
-//! with calls that make it durable. **Invariants.** The file is the same after the volume was
+//! with calls that make it durable; meanwhile the volume grows, twice. **Invariants.** The file is the same after the volume was
 //! unmounted, checked and mounted again. **Crash.** None here.
 
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use dure_sync::thread;
 
 use super::Cx;
 use super::mount::Volume;
@@ -21,6 +22,9 @@ pub(crate) const NEEDS: Needs = Needs {
 };
 
 const LIMIT: Duration = Duration::from_secs(900);
+/// To what the volume, of 1 GiB, grows while fsx runs.
+const GROWTHS_MIB: [u64; 2] = [1200, 3000];
+const GROWS_EVERY: Duration = Duration::from_millis(500);
 
 /// Name, seed, configuration.
 const CONFIGURATIONS: [(&str, &str, &str); 3] = [
@@ -114,7 +118,12 @@ fn one(
         .arg(config)
         .args(["-S", seed, "-N", operations]);
     command.arg("-P").arg(volume.scratch()).arg(&file);
-    volume.steps.run(command, LIMIT)?;
+    let running = volume.steps.start(command, None)?;
+    for mib in GROWTHS_MIB {
+        thread::sleep(GROWS_EVERY);
+        volume.steps.run(volume.growth(mib), LIMIT)?;
+    }
+    running.wait(LIMIT)?.success()?;
     let before = std::fs::read(&file)?;
     volume.close()?;
     volume.mount()?;

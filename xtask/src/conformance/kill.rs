@@ -4,7 +4,8 @@
 //! which writer, policy and moment reveals it is not known beforehand. **Structure.** Seven
 //! writers, each a process: appends, renames, shared mappings, O_DIRECT, SQLite, LMDB, LevelDB. A
 //! round mounts with drawn policies, verifies what earlier rounds acknowledged, lets all of them
-//! write, and kills the server after a drawn time. **Invariants.** `dure check` is clean after
+//! write, lets the volume grow, and kills the server after a drawn time: before, while or after it
+//! grows. **Invariants.** `dure check` is clean after
 //! every kill; every acknowledgement holds. The canary acknowledges without a sync, and every
 //! writer's loss must be detected. **Crash.** SIGKILL to the server.
 
@@ -42,7 +43,9 @@ pub(crate) const NEEDS: Needs = Needs {
 const KINDS: [&str; 7] = [
     "append", "rename", "mmap", "direct", "sqlite", "lmdb", "leveldb",
 ];
-const SIZE: &str = "512M";
+const SIZE_MIB: u64 = 512;
+/// How much the volume grows in each round.
+const GROWTH_MIB: u64 = 64;
 const LIMIT: Duration = Duration::from_secs(120);
 /// How long a writer may take to see that the server is gone; a mapping never does.
 const NOTICED: Duration = Duration::from_secs(3);
@@ -67,11 +70,16 @@ fn volume(cx: &Cx, report: &mut Report, number: u64) -> Result<()> {
     for kill in 0..KILLS_PER_VOLUME {
         let mut draw = Draw::new(cx.seed, number * KILLS_PER_VOLUME + kill);
         let (policies, after) = (draw.policies(), draw.between(200, 2500));
+        let growth = Growth {
+            mib: SIZE_MIB + (kill + 1) * GROWTH_MIB,
+            head_start: Duration::from_millis(draw.between(0, 400)),
+        };
         let name = format!(
-            "volume {number}, kill {kill} after {after} ms ({})",
+            "volume {number}, kill {kill} after {after} ms, growing for {:?} ({})",
+            growth.head_start,
             policies.join(",")
         );
-        let went = writers.round(&policies, Duration::from_millis(after));
+        let went = writers.round(&policies, Duration::from_millis(after), &growth);
         if !report.case(&name, went) {
             report.note(writers.volume.keep());
             return Ok(());
@@ -79,6 +87,12 @@ fn volume(cx: &Cx, report: &mut Report, number: u64) -> Result<()> {
     }
     report.case(&format!("volume {number}, the end"), writers.end());
     Ok(())
+}
+
+/// A growth, and how long before the kill it begins.
+struct Growth {
+    mib: u64,
+    head_start: Duration,
 }
 
 struct Writers {
@@ -89,7 +103,7 @@ struct Writers {
 
 impl Writers {
     fn new(cx: &Cx, seed: u64) -> Result<Writers> {
-        let volume = Volume::sized(cx, "kill", SIZE)?;
+        let volume = Volume::sized(cx, "kill", &format!("{SIZE_MIB}M"))?;
         Ok(Writers {
             programs: Programs::new(volume.scratch())?,
             volume,
@@ -123,18 +137,19 @@ impl Writers {
     }
 
     /// Mounts, verifies, writes, kills, checks.
-    fn round(&mut self, policies: &[&str], after: Duration) -> Result<()> {
+    fn round(&mut self, policies: &[&str], after: Duration, growth: &Growth) -> Result<()> {
         self.volume.mount_with(policies)?;
         for kind in KINDS {
             self.verify(kind)?;
         }
         let unordered = policies.contains(&"data=writeback");
-        self.cut_off(if unordered { "sync-all" } else { "honest" }, after)?;
+        let manner = if unordered { "sync-all" } else { "honest" };
+        self.cut_off(manner, after, Some(growth))?;
         self.volume.check().context("after the kill")
     }
 
-    /// Runs all writers, until the server is killed under them.
-    fn cut_off(&mut self, manner: &str, after: Duration) -> Result<()> {
+    /// Runs all writers, until the server is killed under them; a growth ends as it may.
+    fn cut_off(&mut self, manner: &str, after: Duration, growth: Option<&Growth>) -> Result<()> {
         let start = |kind: &&str| {
             let mut command = self.command("run", kind);
             command.arg(manner);
@@ -143,11 +158,20 @@ impl Writers {
         let started: Result<Vec<Running>> = KINDS.iter().map(start).collect();
         let mut started = started?;
         thread::sleep(after);
+        let mut grows = None;
+        if let Some(growth) = growth {
+            grows = Some(
+                self.volume
+                    .steps
+                    .start(self.volume.growth(growth.mib), None)?,
+            );
+            thread::sleep(growth.head_start);
+        }
         for (running, kind) in started.iter_mut().zip(KINDS) {
             running.expect_running(kind)?;
         }
         self.volume.kill()?;
-        for running in started {
+        for running in started.into_iter().chain(grows) {
             running.end(NOTICED, Signal::KILL)?;
         }
         Ok(())
@@ -170,7 +194,7 @@ impl Writers {
 fn canary(cx: &Cx) -> Result<()> {
     let mut writers = Writers::new(cx, cx.seed)?;
     writers.volume.mount_with(&["commit=3600"])?;
-    writers.cut_off("lie", Duration::from_millis(1500))?;
+    writers.cut_off("lie", Duration::from_millis(1500), None)?;
     writers.volume.check()?;
     writers.volume.mount()?;
     let unnoticed: Vec<&str> = KINDS

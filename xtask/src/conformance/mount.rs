@@ -161,6 +161,13 @@ impl Volume {
         Ok(())
     }
 
+    /// The growth of the volume to `mib` MiB, in the manner it is: mounted or not.
+    pub(crate) fn growth(&self, mib: u64) -> Command {
+        let mut resize = self.dure("resize");
+        resize.arg(self.image()).arg(format!("{mib}M"));
+        resize
+    }
+
     /// The process of the server.
     pub(crate) fn server_id(&self) -> u32 {
         self.server.as_ref().expect("it is mounted").id()

@@ -1,8 +1,8 @@
 //! The Debian package in a clean Debian root.
 //!
 //! **Problem.** On the machine that builds dure everything is there that a package may forget.
-//! **Structure.** The package of `cargo xtask dist --deb`; mmdebstrap makes a root with fuse3 and
-//! nothing else of ours, from the sources of packages that this machine has; `package.sh` runs in
+//! **Structure.** The package of `cargo xtask dist --deb`; mmdebstrap makes a root with fuse3, systemd's
+//! journal and nothing of ours, from the sources of packages that this machine has; `package.sh` runs in
 //! it, in a mount namespace of its own. **Invariants.** Nothing of this machine is mounted there. **Crash.** The scratch directory is temporary; mounts end with their namespace.
 
 use std::fs;
@@ -84,7 +84,10 @@ fn make_root(steps: &Steps, root: &Path) -> Result<()> {
     let name = release.lines().find_map(name);
     let name = name.context("/etc/os-release names no version of Debian")?;
     let mut make = Command::new("mmdebstrap");
-    make.args(["--variant=minbase", "--include=fuse3,mount,libgcc-s1"]);
+    make.args([
+        "--variant=minbase",
+        "--include=fuse3,mount,libgcc-s1,systemd",
+    ]);
     make.args([&name, word(root)]);
     if let Some(sources) = sources() {
         make.arg(sources);

@@ -222,6 +222,18 @@ pub trait Device: Send + Sync + Debug {
     fn nvm_blocks(&self) -> Option<nvm::NvmBlocks> {
         None
     }
+
+    /// The same medium opened once more, at the size it has now: with `blocks` blocks, which are
+    /// given to it first, if it is an image file. This device keeps its size and its claim, so it
+    /// must outlive the new one. `None`: only image files and block devices can do that.
+    ///
+    /// # Errors
+    /// [`crate::Error::Open`] with the system's error, also when a block device is to get another
+    /// size.
+    fn reopened(&self, blocks: Option<u64>) -> Result<Option<Arc<dyn Device>>> {
+        let _ = blocks;
+        Ok(None)
+    }
 }
 
 impl<D: Device + ?Sized> Device for Arc<D> {
@@ -267,6 +279,10 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn nvm_blocks(&self) -> Option<nvm::NvmBlocks> {
         (**self).nvm_blocks()
+    }
+
+    fn reopened(&self, blocks: Option<u64>) -> Result<Option<Arc<dyn Device>>> {
+        (**self).reopened(blocks)
     }
 }
 

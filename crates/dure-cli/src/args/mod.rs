@@ -46,7 +46,7 @@ pub enum Command {
     /// Copy what can be read of a damaged volume to a directory of the host, and say what is lost.
     #[command(after_long_help = check::RESCUE_HELP)]
     Rescue(Rescue),
-    /// Let a volume that is not mounted use more room.
+    /// Let a volume use more room, mounted or not.
     #[command(after_long_help = volume::RESIZE_HELP)]
     Resize(Resize),
     /// Tell the device or the host's file system which blocks of a volume hold nothing.

@@ -7,8 +7,10 @@ use crate::size::Size;
 
 pub(super) const RESIZE_HELP: &str = "\
 A volume never becomes smaller: files, nodes and logs may lie anywhere on it. For a smaller one make a new \
-volume and copy (`dure get`, `dure put`, or cp(1) between two mounts). Nor does it grow while it is mounted: \
-its server has the places of all tables in memory.
+volume and copy (`dure get`, `dure put`, or cp(1) between two mounts).
+
+While a mounted volume grows, files stay open, and calls wait: its server writes everything back, and mounts it \
+again. A volume on several media does not grow, and one in persistent memory not while it is mounted.
 
 The new tables are written behind the old end of the volume, then one block makes them count: a crash leaves \
 the volume with the old or with the new size.";
@@ -16,7 +18,8 @@ the volume with the old or with the new size.";
 /// `dure resize`.
 #[derive(Debug, clap::Args)]
 pub struct Resize {
-    /// A block device or image file that is not mounted.
+    /// A block device or image file, or where it is mounted. The server of a mounted one does it:
+    /// files stay open.
     pub volume: PathBuf,
     /// The new size of an image file, as in 2G; a block device is used as it is.
     pub size: Option<Size>,
@@ -65,6 +68,9 @@ pub struct Top {
     /// Print a JSON object a line for each look, or for each event.
     #[arg(long)]
     pub json: bool,
+    /// Show the transactions in each state too: more than 100 columns.
+    #[arg(long, conflicts_with_all = ["json", "trace"])]
+    pub wide: bool,
     /// Turn the trace on and print what happens in the journals, event by event.
     #[arg(long)]
     pub trace: bool,
@@ -75,10 +81,10 @@ Head: commits and flushes per second (fewer of the device than asked: callers sh
 the logs, marks (what a handle depends on) before and after duplicates go, stalls by reason with their mean \
 duration, and what each kind of operation logs.
 
-A line for each journal in use. OPEN: handles that run. RUN: handles of the running transaction. WRT, FLU, DUR, \
-VALID: transactions being written, waiting for a flush, for the rest of what they depend on, for a checkpoint. \
-run, writing, written, durable, valid: how long those that left these states had stayed in them, on average. \
-RING%: how full the log is.
+A line for each journal in use. OPEN: handles that run. RING%: how full the log is. run, writing, written, \
+durable, valid: how long transactions that left these states had stayed in them, on average. With --wide also \
+RUN: handles of the running transaction; WRT, FLU, DUR, VALID: transactions being written, waiting for a flush, \
+for the rest of what they depend on, for a checkpoint.
 
 JSON has the totals since the mount; histograms count zeros first, then what is at least 2^(n-1) and below 2^n ns.
 

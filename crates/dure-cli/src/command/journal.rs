@@ -17,7 +17,7 @@ pub(crate) fn run(args: &Info) -> Result<u8> {
     if let Some(mut client) = Client::connect(&args.volume)?
         && let Some(snapshot) = client.snapshot()?
     {
-        top::print_once(&snapshot, args.json)?;
+        top::print_once(&snapshot, args.json, false)?;
         return Ok(exit::OK);
     }
     let device = volume::device_as(&args.volume, Access::Read, &args.regions, Nvm::Auto)?;
@@ -97,7 +97,7 @@ fn to_text(info: &JournalsInfo) -> Result<String> {
     writeln!(out, "{}", recovery(info.recovery.as_ref()))?;
     writeln!(
         out,
-        "{:>7} {:>6} {:>6} {:>8} {:>14} {:>9} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8}",
+        "{:>7} {:>5} {:>4} {:>6} {:>10} {:>8} {:>8} {:>8} {:>8} {:>7} {:>5} {:>7} {:>5}",
         "JOURNAL",
         "EPOCH",
         "RING",
@@ -119,7 +119,7 @@ fn to_text(info: &JournalsInfo) -> Result<String> {
         let at = at.map_or_else(|| "-".to_owned(), |first| format!("{first}+{block}"));
         writeln!(
             out,
-            "{:>7} {:>6} {:>6} {:>8} {at:>14} {:>9} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8}",
+            "{:>7} {:>5} {:>4} {:>6} {at:>10} {:>8} {:>8} {:>8} {:>8} {:>7} {:>5} {:>7} {:>5}",
             journal.journal.number(),
             journal.header_epoch,
             journal.segments.len(),

@@ -1,79 +1,95 @@
-//! `dure resize`.
+//! `dure resize`: of a volume that is not mounted, or through the server of one that is.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dure_bench::say;
 use dure_block::Device;
 use dure_block::nvm::{self, Nvm};
-use dure_fs::{Error, FileSystem, VolumeInfo};
+use dure_fs::units::BLOCK_BYTES_U64;
+use dure_fs::{FileSystem, Layout, VolumeInfo};
 
 use crate::args::Resize;
 use crate::exit;
+use crate::live::client::Client;
+use crate::live::wire::{Grown, Reply, Request};
+use crate::mounts;
 use crate::size::Size;
 use crate::volume::{self, Access};
 
-const BLOCK: u64 = 4096;
+/// How long a server may take: it writes everything back.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) fn run(args: &Resize) -> Result<u8> {
-    let path = args.volume.as_path();
-    let at = || path.display().to_string();
-    // What is no volume is not made larger.
-    let info = VolumeInfo::read(volume::device(path, Access::Read)?).with_context(at)?;
-    if info.layout.superblock.media().len() > 1 {
-        bail!(
-            "{}: lies on several media, and cannot grow: make a new volume and copy",
-            at()
-        );
-    }
-    let device = volume::file_device(path, Access::Write)?;
-    let have = device.info().blocks;
-    let want = args.size.map_or(have, |Size(bytes)| bytes / BLOCK);
-    if want != have && volume::is_block_device(path) {
-        bail!(
-            "{}: a block device has its own size; leave out the size",
-            at()
-        );
-    }
-    if want < info.layout.total_blocks {
-        bail!(
-            "{}: the volume has {} and cannot become smaller: files may lie anywhere on it; make a new \
-             one and copy",
-            at(),
-            Size(info.layout.bytes())
-        );
-    }
-    let device = match want.cmp(&have) {
-        std::cmp::Ordering::Greater => volume::resize_image(path, device, want)?,
-        _ => device,
+    let source = mounts::source_of(&args.volume);
+    let path = source.as_deref().unwrap_or(&args.volume);
+    let bytes = args.size.map(|Size(bytes)| bytes);
+    let grown = match Client::connect(path)? {
+        Some(client) => mounted(client, bytes)?,
+        None => unmounted(path, bytes).with_context(|| path.display().to_string())?,
     };
-    let (before, after) = match FileSystem::grow(nvm::open(device, Nvm::Auto)?) {
-        Ok(grown) => grown,
-        Err(error) => {
-            if want > have && is_refusal(&error) {
-                give_back(path, have)?;
-            }
-            return Err(error).with_context(at);
-        }
-    };
-    say!(
-        "{}: {} before, {} now, {} for files and nodes",
-        path.display(),
-        Size(before.bytes()),
-        Size(after.bytes()),
-        Size(u64::from(after.segments) * u64::from(after.segment_blocks) * BLOCK)
-    );
+    say!("{}: {grown}", path.display());
     Ok(exit::OK)
 }
 
-/// Errors that are said before anything is written.
-fn is_refusal(error: &Error) -> bool {
-    matches!(error, Error::TooSmall { .. } | Error::BadOption { .. })
+fn mounted(mut client: Client, bytes: Option<u64>) -> Result<Grown> {
+    let at = client.volume().display().to_string();
+    match client.ask_patiently(&Request::Grow { bytes }, PATIENCE)? {
+        Some(Reply::Grown(grown)) => Ok(grown),
+        Some(Reply::Done { error: Some(why) }) => bail!("{at}: {why}"),
+        Some(other) => bail!("{at}: answered {other:?}"),
+        None => bail!(
+            "{at}: its server ended meanwhile; mount it again, and `dure info` shows its size"
+        ),
+    }
 }
 
-/// The image file has its former size again.
-fn give_back(path: &Path, blocks: u64) -> Result<()> {
+fn unmounted(path: &Path, bytes: Option<u64>) -> Result<Grown> {
+    // What is no volume is not made larger.
+    let info = VolumeInfo::read(volume::device(path, Access::Read)?)?;
     let device = volume::file_device(path, Access::Write)?;
-    drop(volume::resize_image(path, device, blocks)?);
-    Ok(())
+    let sizes = Sizes {
+        layout: &info.layout,
+        have: device.info().blocks,
+        is_block_device: volume::is_block_device(path),
+    };
+    let want = sizes.wanted(bytes)?;
+    // Nothing is refused after the image has become larger, but a volume that was not unmounted.
+    FileSystem::layout_grown(&info.layout, want)?;
+    let device = match want > sizes.have {
+        true => volume::resize_image(path, device, want)?,
+        false => device,
+    };
+    let (before, after) = FileSystem::grow(nvm::open(device, Nvm::Auto)?)?;
+    Ok(Grown::of(&before, &after))
+}
+
+/// A volume, and what it lies on.
+pub(crate) struct Sizes<'v> {
+    pub(crate) layout: &'v Layout,
+    /// Blocks of its device.
+    pub(crate) have: u64,
+    pub(crate) is_block_device: bool,
+}
+
+impl Sizes<'_> {
+    /// How many blocks the device is to have for a volume of `bytes`, or as large as it can be.
+    ///
+    /// # Errors
+    /// When that is no growth.
+    pub(crate) fn wanted(&self, bytes: Option<u64>) -> Result<u64> {
+        let want = bytes.map_or(self.have, |bytes| bytes / BLOCK_BYTES_U64);
+        if want != self.have && self.is_block_device {
+            bail!("a block device has its own size; leave out the size");
+        }
+        if want < self.layout.total_blocks {
+            bail!(
+                "the volume has {} and cannot become smaller: files may lie anywhere on it; make a new one \
+                 and copy",
+                Size(self.layout.bytes())
+            );
+        }
+        Ok(want)
+    }
 }

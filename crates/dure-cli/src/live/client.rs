@@ -102,8 +102,20 @@ impl Client {
     /// # Errors
     /// When it refuses, does not answer, or answers what is not understood.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<Option<Reply>> {
+        self.ask_patiently(request, ANSWER)
+    }
+
+    /// The same, if the answer may take longer.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub(crate) fn ask_patiently(
+        &mut self,
+        request: &Request,
+        at_most: Duration,
+    ) -> Result<Option<Reply>> {
         self.send(request)?;
-        match self.receive(ANSWER)? {
+        match self.receive(at_most)? {
             Line::Late => bail!("{}: its server does not answer", self.volume.display()),
             Line::Whole(line) => self.understood(&line).map(Some),
             Line::End => Ok(None),

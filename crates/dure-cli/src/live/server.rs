@@ -3,12 +3,16 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
-use anyhow::{Context, Result};
-use dure_fs::{FileSystem, Trace};
-use dure_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use anyhow::{Context, Result, bail};
+use dure_block::Device;
+use dure_fs::FileSystem;
+use dure_fuse::MountedVolume;
+use dure_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, clock, thread};
 
-use super::wire::{Mounted, Reply, Request, Snapshot, TraceLine};
+use super::wire::{Grown, Mounted, Reply, Request, Snapshot, TraceLine};
+use crate::command::resize::Sizes;
+use crate::log::{self, Level};
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 16;
@@ -28,27 +32,70 @@ pub(crate) struct Server {
 /// What can be asked about a mount.
 #[derive(Debug, Clone)]
 pub(crate) struct Observed {
-    file_system: FileSystem,
+    volume: MountedVolume,
     mounted: Mounted,
-    since_ns: u64,
+    /// When it was mounted last. Relaxed: a time to be shown.
+    since_ns: Arc<AtomicU64>,
+    grows: Option<Grows>,
+}
+
+/// What a growth of a mounted volume needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Grows {
+    /// The device as the mount found it, with the claim on it.
+    pub(crate) device: Arc<dyn Device>,
+    /// It is no image file.
+    pub(crate) is_block_device: bool,
 }
 
 impl Observed {
-    /// A mount that begins now.
-    pub(crate) fn new(file_system: &FileSystem, mounted: Mounted) -> Observed {
+    /// A mount that begins now; one that can grow, if it is said how.
+    pub(crate) fn new(volume: MountedVolume, mounted: Mounted, grows: Option<Grows>) -> Observed {
         Observed {
-            file_system: file_system.clone(),
+            volume,
             mounted,
-            since_ns: clock::monotonic_ns(),
+            since_ns: Arc::new(AtomicU64::new(clock::monotonic_ns())),
+            grows,
         }
     }
 
     /// All numbers.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let clock_ns = clock::monotonic_ns();
-        let activity = self.file_system.activity();
-        let up_ns = clock_ns.saturating_sub(self.since_ns);
+        let activity = self.volume.file_system().activity();
+        let since_ns = self.since_ns.load(Ordering::Relaxed);
+        let up_ns = clock_ns.saturating_sub(since_ns);
         Snapshot::of(self.mounted.clone(), clock_ns, up_ns, &activity)
+    }
+
+    /// Lets the volume grow to `bytes`, or to the size that its device has by now.
+    fn grow(&self, bytes: Option<u64>) -> Result<Grown> {
+        let Some(grows) = &self.grows else {
+            bail!("cannot grow while it is mounted; unmount it first");
+        };
+        let present = grows.device.reopened(None)?;
+        let Some(present) = present else {
+            bail!(
+                "lies in persistent memory and cannot grow while it is mounted; unmount it first"
+            );
+        };
+        let have = present.info().blocks;
+        let file_system = self.volume.file_system();
+        let sizes = Sizes {
+            layout: file_system.layout(),
+            have,
+            is_block_device: grows.is_block_device,
+        };
+        let want = sizes.wanted(bytes)?;
+        file_system.grown(want)?;
+        drop(file_system);
+        let larger = grows.device.reopened((want > have).then_some(want))?;
+        let (before, after) = self.volume.grow(larger.unwrap_or(present))?;
+        self.since_ns
+            .store(clock::monotonic_ns(), Ordering::Relaxed);
+        let grown = Grown::of(&before, &after);
+        log::said(Level::Info, &format!("grown: {grown}"));
+        Ok(grown)
     }
 }
 
@@ -174,11 +221,13 @@ fn answer(mut stream: &UnixStream, reply: &Reply) -> Result<()> {
 }
 
 /// Keeps the trace on while a connection wants it.
-struct Tracing<'t>(&'t Trace);
+struct Tracing(FileSystem);
 
-impl Drop for Tracing<'_> {
+impl Drop for Tracing {
     fn drop(&mut self) {
-        self.0.stop();
+        if let Some(trace) = self.0.trace() {
+            trace.stop();
+        }
     }
 }
 
@@ -193,21 +242,20 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
         if read == 0 || shared.is_ending.load(Ordering::Acquire) {
             return Ok(());
         }
+        let file_system = shared.observed.volume.file_system();
         let reply = match serde_json::from_slice(&line) {
             Ok(Request::Snapshot) => Reply::Snapshot(Box::new(shared.observed.snapshot())),
-            Ok(Request::StartTrace { events_per_core }) => {
-                match shared.observed.file_system.trace() {
-                    Some(trace) => {
-                        tracing.get_or_insert_with(|| {
-                            trace.start(events_per_core);
-                            Tracing(trace)
-                        });
-                        Reply::Tracing { is_on: true }
-                    }
-                    None => Reply::Tracing { is_on: false },
+            Ok(Request::StartTrace { events_per_core }) => match file_system.trace() {
+                Some(trace) => {
+                    tracing.get_or_insert_with(|| {
+                        trace.start(events_per_core);
+                        Tracing(file_system.clone())
+                    });
+                    Reply::Tracing { is_on: true }
                 }
-            }
-            Ok(Request::Trace { from }) => match shared.observed.file_system.trace() {
+                None => Reply::Tracing { is_on: false },
+            },
+            Ok(Request::Trace { from }) => match file_system.trace() {
                 Some(trace) if trace.is_on() => {
                     let batch = trace.read(&from);
                     Reply::Trace {
@@ -219,13 +267,17 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
                 _ => Reply::Tracing { is_on: false },
             },
             Ok(Request::Sync) => Reply::Done {
-                error: shared
-                    .observed
-                    .file_system
-                    .sync()
-                    .err()
-                    .map(|error| error.to_string()),
+                error: file_system.sync().err().map(|error| error.to_string()),
             },
+            Ok(Request::Grow { bytes }) => {
+                drop(file_system);
+                match shared.observed.grow(bytes) {
+                    Ok(grown) => Reply::Grown(grown),
+                    Err(error) => Reply::Done {
+                        error: Some(format!("{error:#}")),
+                    },
+                }
+            }
             Ok(Request::AwaitClose) => {
                 // Counted before the reply: the client unmounts only after it.
                 shared.closing.lock().waiting += 1;

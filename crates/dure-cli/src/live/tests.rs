@@ -5,6 +5,7 @@ use std::path::Path;
 use dure_block::ram::RamDevice;
 use dure_block::share;
 use dure_fs::{Background, FileSystem, FormatOptions, MountOptions, NewInode};
+use dure_fuse::{MountSettings, MountedVolume};
 use dure_sync::Arc;
 use rustix::process::Uid;
 
@@ -36,9 +37,13 @@ fn served(volume: &Path, read_only: bool) -> (FileSystem, Server) {
         options: "default options".into(),
         read_only,
     };
-    let observed = Observed::new(&file_system, mounted);
+    let observed = Observed::new(mounted_volume(&file_system), mounted, None);
     let server = Server::start(&address(volume).unwrap(), observed).unwrap();
     (file_system, server)
+}
+
+fn mounted_volume(file_system: &FileSystem) -> MountedVolume {
+    MountedVolume::new(file_system.clone(), &MountSettings::default())
 }
 
 fn create(file_system: &FileSystem, name: &str) {
@@ -204,7 +209,7 @@ fn a_client_sees_the_workers_and_what_waits_for_them() {
         options: "default options".into(),
         read_only: false,
     };
-    let observed = Observed::new(&file_system, mounted);
+    let observed = Observed::new(mounted_volume(&file_system), mounted, None);
     let _server = Server::start(&address(volume.path()).unwrap(), observed).unwrap();
     let mut client = Client::connect(volume.path()).unwrap().unwrap();
     create(&file_system, "a");

@@ -1,16 +1,21 @@
 //! The protocol of both sides: one line of JSON per message. `dure top --json` prints the same.
 //!
-//! Counts only rise, from the mount on; subtract two snapshots for rates. Times are nanoseconds.
+//! Counts only rise, from the mount on, and begin again when the volume grows (`up_ns` does too);
+//! subtract two snapshots for rates. Times are nanoseconds.
 //! Histograms have buckets of powers of two: the first counts zeros, the n-th after it what is at
 //! least 2^(n-1) and below 2^n; empty ones at the end are left out.
 
 use std::collections::BTreeMap;
 
-use dure_fs::{Activity, LogStatistics, OpKind, Stall, TraceEvent, TraceRecord, WorkerActivity};
+use dure_fs::units::BLOCK_BYTES_U64;
+use dure_fs::{
+    Activity, Layout, LogStatistics, OpKind, Stall, TraceEvent, TraceRecord, WorkerActivity,
+};
 use dure_sync::HistogramCounts;
 use serde::{Deserialize, Serialize};
 
 use crate::log::{self, Line};
+use crate::size::Size;
 
 /// Lines of the log in a snapshot.
 const LOG_LINES: usize = 20;
@@ -33,6 +38,11 @@ pub(crate) enum Request {
     },
     /// Make everything durable.
     Sync,
+    /// Let the volume grow: `Grown`, or `Done` with the reason why not.
+    Grow {
+        /// To this size; if it is left out, to that of the device.
+        bytes: Option<u64>,
+    },
     /// Say when the volume is closed: `Awaiting` at once, `Done` then.
     AwaitClose,
 }
@@ -59,6 +69,8 @@ pub(crate) enum Reply {
     },
     /// The server will not end without saying when the volume is closed.
     Awaiting,
+    /// The volume has grown.
+    Grown(Grown),
     /// What was asked for is done, or has failed.
     Done {
         /// Why it failed.
@@ -71,6 +83,34 @@ pub(crate) enum Reply {
         /// Why.
         why: String,
     },
+}
+
+/// Sizes of a volume that has grown, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grown {
+    before: u64,
+    now: u64,
+    /// Of these for files and nodes.
+    room: u64,
+}
+
+impl Grown {
+    /// From this layout to that.
+    pub(crate) fn of(before: &Layout, after: &Layout) -> Grown {
+        let main = u64::from(after.segments) * u64::from(after.segment_blocks);
+        Grown {
+            before: before.bytes(),
+            now: after.bytes(),
+            room: main * BLOCK_BYTES_U64,
+        }
+    }
+}
+
+impl std::fmt::Display for Grown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (before, now, room) = (Size(self.before), Size(self.now), Size(self.room));
+        write!(f, "{before} before, {now} now, {room} for files and nodes")
+    }
 }
 
 /// What is said about the mount itself.

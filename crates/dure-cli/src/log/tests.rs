@@ -94,7 +94,10 @@ fn what_goes_wrong_is_in_the_file() {
     watch::failures();
     write(Level::Debug, "not of interest");
     let (fs, device) = failing();
-    let watch = Watch::begin(&fs);
+    let watch = Watch::begin(&dure_fuse::MountedVolume::new(
+        fs.clone(),
+        &dure_fuse::MountSettings::default(),
+    ));
     let root = fs.root().unwrap();
     let new = NewInode {
         mode: 0o100_600,

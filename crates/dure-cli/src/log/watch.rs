@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use dure_block::LateWatch;
-use dure_fs::FileSystem;
+use dure_fuse::MountedVolume;
 use dure_sync::{Arc, Condvar, Mutex, thread};
 
 use super::Level;
@@ -44,17 +44,18 @@ struct Shared {
 
 impl Watch {
     /// Of a mounted volume.
-    pub(crate) fn begin(file_system: &FileSystem) -> Watch {
+    pub(crate) fn begin(volume: &MountedVolume) -> Watch {
         let shared = Arc::new(Shared {
             ends: Mutex::new(false),
             changed: Condvar::new(),
         });
-        let (volume, own) = (file_system.clone(), Arc::clone(&shared));
+        let (volume, own) = (volume.clone(), Arc::clone(&shared));
         let thread = thread::spawn("dure-log", move || {
             let mut late = LateWatch::new(LATE);
             loop {
                 // The last look is after the end was asked for.
                 let ends = *own.ends.lock();
+                let volume = volume.file_system();
                 if let Some(why) = volume.stopped() {
                     return super::write(Level::Error, &format!("stopped: {why}"));
                 }

@@ -1,6 +1,7 @@
 //! `dure resize` and `dure trim`.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 
 use crate::program::{Mounted, can_mount, printed, refused, text, volume};
@@ -38,13 +39,61 @@ fn a_volume_grows_and_never_shrinks() {
     assert_eq!(fs::read(out).unwrap(), fs::read(source).unwrap());
     printed(&["resize", text(&image), "1G"]);
     printed(&["check", "--data", text(&image)]);
-    if can_mount() {
-        let mount = Mounted::new(&image, "m", "");
-        let busy = refused(&["resize", text(&image), "2G"]);
-        assert!(busy.contains("in use by"), "{busy}");
-        assert_eq!(size(), 1 << 30);
-        mount.end();
+}
+
+/// Files stay open, and what writes goes on.
+#[test]
+fn a_mounted_volume_grows() {
+    if !can_mount() {
+        return;
     }
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let mount = Mounted::new(&image, "m", "");
+    let (named, gone) = (mount.path("named"), mount.path("gone"));
+    fs::write(&named, "named").unwrap();
+    let mut open = File::options()
+        .create_new(true)
+        .read(true)
+        .write(true)
+        .open(&gone)
+        .unwrap();
+    open.write_all(b"without a name").unwrap();
+    fs::remove_file(&gone).unwrap();
+    let said = printed(&["resize", text(&mount.0), "256M"]);
+    assert!(said.contains("64.0 MiB before, 256.0 MiB now"), "{said}");
+    // More than there was room for.
+    let big = vec![5; 100 << 20];
+    fs::write(mount.path("big"), &big).unwrap();
+    let mut content = String::new();
+    open.rewind().unwrap();
+    open.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "without a name");
+    assert_eq!(fs::read(&named).unwrap(), b"named");
+    assert_eq!(fs::read(mount.path("big")).unwrap(), big);
+    for (size, why) in [("128M", "cannot become smaller"), ("257M", "needs")] {
+        let refusal = refused(&["resize", text(&image), size]);
+        assert!(refusal.contains(why), "{refusal}");
+    }
+    assert_eq!(fs::metadata(&image).unwrap().len(), 256 * MIB);
+    // The image was made larger before.
+    File::options()
+        .write(true)
+        .open(&image)
+        .unwrap()
+        .set_len(512 * MIB)
+        .unwrap();
+    let grown = printed(&["resize", text(&image)]);
+    assert!(grown.contains("512.0 MiB now"), "{grown}");
+    let top = printed(&["top", "--once", text(&image)]);
+    assert!(top.contains(" of 49"), "{top}");
+    drop(open);
+    mount.end();
+    printed(&["check", "--data", text(&image)]);
+    let read_only = Mounted::new(&image, "m", "ro");
+    let refusal = refused(&["resize", text(&image), "1G"]);
+    assert!(refusal.contains("read-only"), "{refusal}");
+    read_only.end();
 }
 
 #[test]

@@ -112,6 +112,14 @@ fn a_mounted_volume_tells_what_it_does() {
     );
     let table = printed(&["top", "--interval", "0.05", "--count", "2", text(&volume)]);
     assert_eq!(table.matches("JOURNAL").count(), 2, "{table}");
+    // The lines of the log, below, are as long as they are.
+    let widest = |table: &str| {
+        let numbers = table.lines().filter(|line| !line.contains("info:"));
+        numbers.map(|line| line.chars().count()).max().unwrap()
+    };
+    assert_eq!(widest(&table), 100, "{table}");
+    let wide = printed(&["top", "--once", "--wide", text(&volume)]);
+    assert!(widest(&wide) > 100 && wide.contains("VALID"), "{wide}");
     assert!(
         !table.contains('\x1b'),
         "plain text where there is no terminal"

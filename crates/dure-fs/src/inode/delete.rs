@@ -5,6 +5,8 @@
 //! owns is freed in steps, and the last handle frees the inode and the slot. **On a crash** between
 //! them the mount finds the slot and continues.
 
+use std::collections::BTreeSet;
+
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{AttributesRecord, FLAG_LONG_LINK, InodeData};
@@ -157,34 +159,42 @@ impl Volume {
     }
 
     /// Reads the orphan slots and does what they ask for. The mount calls it before any other task
-    /// runs.
+    /// runs. Deletions of the inodes of `keep`, which somebody still uses, are left for the last of
+    /// the returned pins.
     ///
     /// The volume header has been written, so a damaged inode no longer refuses the mount. Its slot
     /// stays as it is, for the check.
     ///
     /// # Errors
     /// Those of the operations, and of reading the slots, which the mount has read once before.
-    pub(crate) fn finish_orphans(&self) -> Result<()> {
+    pub(crate) fn finish_orphans(&self, keep: &BTreeSet<Ino>) -> Result<Vec<InodeRef>> {
+        let mut kept = Vec::new();
         for (place, slot) in self.read_orphans()? {
-            match self.finish_orphan(place, slot) {
+            let is_kept = keep.contains(&Ino(slot.ino.get()));
+            match self.adopt_orphan(place, slot) {
                 Err(Error::Corrupt { .. }) => self.counters.deletions_left.add(1),
-                finished => finished?,
+                Ok(Some(orphan)) if is_kept => kept.push(orphan),
+                Ok(Some(orphan)) => self.delete_orphan(orphan)?,
+                Ok(None) => {}
+                Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(kept)
     }
 
-    fn finish_orphan(&self, place: OrphanPlace, slot: OrphanSlot) -> Result<()> {
+    /// The inode that is to be deleted; what else the slot asks for is done.
+    fn adopt_orphan(&self, place: OrphanPlace, slot: OrphanSlot) -> Result<Option<InodeRef>> {
         let inode = match self.inode_unless(Ino(slot.ino.get()), Unlinked::Allowed) {
             Ok(inode) => inode,
-            Err(Error::NotFound) => return self.clear_orphan(place),
+            Err(Error::NotFound) => return self.clear_orphan(place).map(|()| None),
             Err(error) => return Err(error),
         };
         if slot.intent.get() != INTENT_DELETE {
-            return self.resume_truncate(&inode, slot.intent.get(), place);
+            let resumed = self.resume_truncate(&inode, slot.intent.get(), place);
+            return resumed.map(|()| None);
         }
         if inode.inode().attributes().nlink.get() > 0 {
-            return self.clear_orphan(place);
+            return self.clear_orphan(place).map(|()| None);
         }
         inode
             .inode()
@@ -192,8 +202,13 @@ impl Volume {
             .get()
             .orphan = Some(place);
         inode.inode().set_unlinked(self, true);
+        Ok(Some(inode))
+    }
+
+    /// Drops the only pin of an inode that has no name.
+    fn delete_orphan(&self, orphan: InodeRef) -> Result<()> {
         let left = self.counters.deletions_left.sum();
-        drop::<InodeRef>(inode);
+        drop(orphan);
         if self.counters.deletions_left.sum() == left {
             Ok(())
         } else {

@@ -1,10 +1,12 @@
 //! Mounting and unmounting.
 
+use std::collections::BTreeSet;
+
 use dure_block::Device;
 use dure_journal::JournalId;
 use dure_store::error::{Error, Result};
 use dure_store::layout::{FormatOptions, Layout};
-use dure_store::units::{BlockNo, to_usize};
+use dure_store::units::{BlockNo, Ino, to_usize};
 use dure_store::{Above, Mount};
 use dure_sync::range_lock::WordBudget;
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, Weak};
@@ -14,7 +16,7 @@ use super::{FileSystem, MountOptions, Volume, VolumeCounters, background};
 use crate::directory::dentry_cache::DentryCache;
 use crate::file::PageCache;
 use crate::file::body::Body;
-use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, Orphans};
+use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, InodeRef, Orphans};
 use crate::namespace::SymlinkCache;
 
 impl FileSystem {
@@ -36,12 +38,42 @@ impl FileSystem {
         dure_store::grow_volume(device)
     }
 
+    /// The layout that [`FileSystem::grow`] would give a volume on a device of `blocks` blocks.
+    ///
+    /// # Errors
+    /// `BadOption` for a volume that cannot grow, `TooSmall`.
+    pub fn layout_grown(before: &Layout, blocks: u64) -> Result<Layout> {
+        dure_store::grown(before, blocks)
+    }
+
+    /// The same of this volume, which has to be closed first.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `Stopped`; as [`FileSystem::layout_grown`].
+    pub fn grown(&self, blocks: u64) -> Result<Layout> {
+        self.0.check_writable()?;
+        dure_store::grown(&self.0.layout, blocks)
+    }
+
     /// Mounts the volume on `device`; after a crash it recovers it first.
     ///
     /// # Errors
     /// `BadOption`, `NotDure`, `Unsupported`, `Corrupt`, `LogHole`, `Unlogged`, `TooSmall` when the
     /// device is shorter than the volume, or a failed read or write.
-    pub fn open(device: Arc<dyn Device>, mut options: MountOptions) -> Result<FileSystem> {
+    pub fn open(device: Arc<dyn Device>, options: MountOptions) -> Result<FileSystem> {
+        FileSystem::open_keeping(device, options, &BTreeSet::new()).map(|(fs, _)| fs)
+    }
+
+    /// As [`FileSystem::open`], for a caller that knows users of inodes from an earlier mount: those
+    /// of `keep` that have no name are not deleted before the returned pins are dropped.
+    ///
+    /// # Errors
+    /// As [`FileSystem::open`].
+    pub fn open_keeping(
+        device: Arc<dyn Device>,
+        mut options: MountOptions,
+        keep: &BTreeSet<Ino>,
+    ) -> Result<(FileSystem, Vec<InodeRef>)> {
         options.check()?;
         options.read_only = options.is_read_only();
         let mut mount = Mount::begin(device, options.of_store())?;
@@ -53,12 +85,13 @@ impl FileSystem {
         let volume = Arc::new(Volume::on(mount, options, Body::of(pages))?);
         volume.inodes.attach(&volume);
         volume.attach(Box::new(Files(Arc::downgrade(&volume))));
+        let mut kept = Vec::new();
         if !volume.options.read_only {
             volume.grow_to_least()?;
-            volume.finish_orphans()?;
+            kept = volume.finish_orphans(keep)?;
             background::start(&volume);
         }
-        Ok(FileSystem(volume))
+        Ok((FileSystem(volume), kept))
     }
 
     /// Unmounts: everything is written back and checkpointed, and the volume is marked clean. Later

@@ -17,10 +17,11 @@ pub use set_id::Caller;
 
 use std::time::Duration;
 
-use dure_fs::{FileSystem, InodeRef};
+use dure_block::Device;
+use dure_fs::{FileSystem, InodeRef, Layout};
 use dure_fuse_wire::Errno;
 use dure_sync::atomic::{AtomicBool, Ordering};
-use dure_sync::{ProcessOnce, clock, thread};
+use dure_sync::{Arc, ProcessOnce, clock, thread};
 
 use crate::MountSettings;
 use crate::WriteCache;
@@ -91,6 +92,33 @@ impl Server {
             write_cache: settings.write_cache,
             durable: Durable::of(settings.flags),
         }
+    }
+
+    /// The volume as it is mounted now.
+    #[must_use]
+    pub fn volume(&self) -> &FileSystem {
+        &self.volume
+    }
+
+    /// Closes the volume, lets it use all of `larger`, and mounts it again; the layouts before and
+    /// after.
+    ///
+    /// # Errors
+    /// As [`FileSystem::grown`], and then everything is as it was; else as
+    /// [`MountedVolume::grow`](crate::MountedVolume::grow).
+    pub fn grow(&mut self, larger: Arc<dyn Device>) -> dure_fs::Result<(Layout, Layout)> {
+        self.volume.grown(larger.info().blocks)?;
+        self.volume.close()?;
+        let grown = FileSystem::grow(Arc::clone(&larger));
+        // If it has not grown, it is as it was, and is mounted all the same.
+        let keep = self.unlinked.nodes().into_iter().map(nodes::ino_of);
+        let options = self.volume.options().clone();
+        let (volume, kept) = FileSystem::open_keeping(larger, options, &keep.collect())?;
+        // The pins of the closed volume delete nothing.
+        self.unlinked.clear();
+        kept.into_iter().for_each(|inode| self.unlinked.keep(inode));
+        self.volume = volume;
+        grown
     }
 
     /// The inode of a node id: ESTALE when the number has another generation now.

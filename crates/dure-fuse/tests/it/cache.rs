@@ -41,7 +41,7 @@ const MOUNTS: [(WriteCache, Transport); 4] = [
 ];
 
 /// A mounted volume, unmounted at the end.
-struct Mounted {
+pub(crate) struct Mounted {
     directory: TempDir,
     server: Option<thread::JoinHandle<Result<(), MountError>>>,
     volume: FileSystem,
@@ -49,7 +49,7 @@ struct Mounted {
 
 impl Mounted {
     /// `None` where it cannot be.
-    fn new(write_cache: WriteCache, transport: Transport) -> Option<Mounted> {
+    pub(crate) fn new(write_cache: WriteCache, transport: Transport) -> Option<Mounted> {
         if !rustix::process::geteuid().is_root() {
             println!("not run: only root can be everybody");
             return None;
@@ -83,7 +83,7 @@ impl Mounted {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 }

@@ -4,4 +4,5 @@ mod cache;
 mod handles;
 mod mount;
 mod room;
+mod semantics;
 mod uring;

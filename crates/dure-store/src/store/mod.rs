@@ -38,7 +38,7 @@ pub use kind::OpKind;
 pub use mkfs::{RING_SEGMENTS, make_volume};
 pub use mount::Mount;
 pub use recovered::RecoveryStatistics;
-pub use resize::grow_volume;
+pub use resize::{grow_volume, grown};
 pub(crate) use service::LogRoom;
 use trim::TrimGate;
 

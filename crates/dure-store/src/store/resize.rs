@@ -1,4 +1,5 @@
-//! Growing a volume that is not mounted.
+//! Growing a volume that is not mounted. The server of a mount ends it, grows it, and mounts it again
+//! while requests wait (`dure_fuse::gate`).
 //!
 //! **Problem.** The tables lie in front of the main area and are as large as the volume needs; a
 //! larger one needs larger tables, and there is no room behind them. **Structure.** The main area
@@ -55,15 +56,7 @@ pub fn grow_volume(device: Arc<dyn Device>) -> Result<(Layout, Layout)> {
             "the volume was not unmounted: mount and unmount it first",
         ));
     }
-    if before.superblock.device_count.get() != 1 {
-        return Err(refused("the volume is on several media"));
-    }
-    if !before.superblock.writable() {
-        return Err(refused(
-            "the volume has features that this dure may only read",
-        ));
-    }
-    let after = plan(&before, region.blocks())?;
+    let after = grown(&before, region.blocks())?;
     assert!(
         after.volume_header >= before.total_blocks,
         "new tables lie behind the old volume"
@@ -81,6 +74,22 @@ pub fn grow_volume(device: Arc<dyn Device>) -> Result<(Layout, Layout)> {
     write_superblock(&region, &after, 0)?;
     region.flush()?;
     Ok((before, after))
+}
+
+/// The layout after a growth to `blocks` blocks; reads and writes nothing.
+///
+/// # Errors
+/// `BadOption` for a volume that cannot grow, `TooSmall` for too few blocks.
+pub fn grown(before: &Layout, blocks: u64) -> Result<Layout> {
+    if before.superblock.device_count.get() != 1 {
+        return Err(refused("the volume is on several media"));
+    }
+    if !before.superblock.writable() {
+        return Err(refused(
+            "the volume has features that this dure may only read",
+        ));
+    }
+    plan(before, blocks)
 }
 
 fn refused(why: &str) -> Error {

@@ -266,6 +266,10 @@ impl Device for FileDevice {
         &self.info
     }
 
+    fn reopened(&self, blocks: Option<u64>) -> Result<Option<Arc<dyn Device>>> {
+        Ok(Some(crate::share(open::reopen(self, blocks)?)))
+    }
+
     #[inline]
     fn execute(&self, io: Io<'_>) -> Result<()> {
         if self.engine == Engine::Pvsync2 {

@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use dure_sync::Arc;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, StatxFlags, fallocate, fstat,
     fstatfs, fsync, ftruncate, ioctl_blkpbszget, ioctl_blksszget, major, minor, open, seek, statx,
@@ -156,11 +156,36 @@ pub fn create_image(
 /// # Errors
 /// [`Error::Open`] with the system's error, also on a block device, whose size is fixed.
 pub fn resize_image(path: &Path, device: FileDevice, blocks: u64) -> Result<FileDevice> {
+    set_size(path, &device, blocks)?;
+    Ok(device.with_blocks(blocks))
+}
+
+fn set_size(path: &Path, device: &FileDevice, blocks: u64) -> Result<()> {
     let file = &device.target.fd;
     let resized = blocks.checked_mul(4096).ok_or(Errno::FBIG);
     let resized = resized.and_then(|bytes| ftruncate(file, bytes).and_then(|()| fsync(file)));
-    resized.map_err(failed(path, "give the image file its size"))?;
-    Ok(device.with_blocks(blocks))
+    resized.map_err(failed(path, "give the image file its size"))
+}
+
+/// [`crate::Device::reopened`]: by its descriptor, since another file may have the name by now.
+pub(super) fn reopen(device: &FileDevice, blocks: Option<u64>) -> Result<FileDevice> {
+    let path = format!("/proc/self/fd/{}", device.target.fd.as_raw_fd());
+    let path = Path::new(&path);
+    if let Some(blocks) = blocks {
+        set_size(path, device, blocks)?;
+    }
+    let options = OpenOptions {
+        read_only: device.info.read_only,
+        sharing: Sharing::Anybody,
+        engine: device.engine,
+        ..OpenOptions::default()
+    };
+    let mut again = open_claimed(path, options, |_, _| Ok(Claim::default()))?;
+    again.info.name.clone_from(&device.info.name);
+    if let Some(target) = Arc::get_mut(&mut again.target) {
+        target.name = device.target.name.clone();
+    }
+    Ok(again)
 }
 
 fn size_image(path: &Path, file: &OwnedFd, blocks: u64, allocation: Allocation) -> Result<()> {

@@ -2,11 +2,11 @@
 //! command returns.
 
 mod options;
+mod process;
 mod remount;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use dure_bench::{note, say};
@@ -14,27 +14,19 @@ use dure_block::Device;
 use dure_block::file::DeviceClaim;
 use dure_block::nvm::Medium;
 use dure_fs::{FileSystem, MountOptions, RecoveryStatistics};
-use dure_fuse::mount::Lazy;
 use dure_fuse::{MountSettings, Session};
 use dure_sync::Arc;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::args::Mount;
 use crate::exit;
 use crate::live;
-use crate::live::server::{Observed, Server};
+use crate::live::server::{Grows, Observed, Server};
 use crate::live::wire::Mounted;
 use crate::log::sink::Sink;
 use crate::log::watch::Watch;
 use crate::log::{self, Level};
 use crate::metrics::Metrics;
 use crate::volume::{self, Access};
-
-/// Set for the server process that `dure mount` starts: it reports on standard output when it
-/// serves.
-const SERVER: &str = "DURE_MOUNT_SERVER";
-const READY: &str = "ready";
 
 pub(crate) fn run(args: &Mount) -> Result<u8> {
     if args.options.iter().any(|option| option == "remount") {
@@ -48,7 +40,7 @@ pub(crate) fn run(args: &Mount) -> Result<u8> {
     if args.foreground {
         return serve(args, options, &settings);
     }
-    let status = start_server(args)?;
+    let status = process::start_server(args)?;
     if args.verbose && status == exit::OK {
         say!("{} on {}", settings.source, args.directory.display());
     }
@@ -101,57 +93,9 @@ fn access(options: &MountOptions) -> Access {
     }
 }
 
-/// Starts this program again as the server and waits until it serves or fails.
-fn start_server(args: &Mount) -> Result<u8> {
-    let program = std::env::current_exe().context("finding the dure program")?;
-    let mut command = Command::new(program);
-    command
-        .arg("mount")
-        .arg(&args.volume)
-        .arg(&args.directory)
-        .arg("--foreground");
-    if !args.options.is_empty() {
-        command.arg("-o").arg(args.options.join(","));
-    }
-    if args.sloppy {
-        command.arg("--sloppy");
-    }
-    for region in &args.regions.files {
-        command.arg("--nvm").arg(region);
-    }
-    if let Some(file) = &args.log {
-        command.arg("--log").arg(file);
-    }
-    if let Some(level) = args.log_level {
-        command.arg("--log-level").arg(level.name());
-    }
-    if let Some(place) = &args.metrics {
-        command.arg("--metrics").arg(place);
-    }
-    command
-        .env(SERVER, "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    let mut server = command.spawn().context("starting the server process")?;
-    let mut line = String::new();
-    let out = server.stdout.take().expect("the standard output was piped");
-    BufReader::new(out)
-        .read_line(&mut line)
-        .context("waiting for the server process")?;
-    if line.trim_end() == READY {
-        return Ok(exit::OK);
-    }
-    // It has said why on standard error.
-    let status = server.wait().context("waiting for the server process")?;
-    Ok(status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .unwrap_or(exit::FAILED))
-}
-
 /// Serves, and writes to the log how that went.
 fn serve(args: &Mount, options: MountOptions, settings: &MountSettings) -> Result<u8> {
-    let background = std::env::var_os(SERVER).is_some();
+    let background = std::env::var_os(process::SERVER).is_some();
     let (file, level) = options::log(args)?;
     let sink = match &file {
         Some(path) => Sink::file(path).with_context(|| path.display().to_string())?,
@@ -184,6 +128,10 @@ fn serve_logged(
     // After the mount, the path may lead into it, and no worker serves it yet.
     let address = live::address(&args.volume);
     let (device, claim) = open_volume(args, settings, access)?;
+    let grows = Grows {
+        device: Arc::clone(&device),
+        is_block_device: volume::is_block_device(&args.volume),
+    };
     let file_system =
         FileSystem::open(device, options).with_context(|| args.volume.display().to_string())?;
     drop(claim);
@@ -197,22 +145,13 @@ fn serve_logged(
             return Err(error.into());
         }
     };
-    if let Some(why) = session.fallback() {
-        let said = format!("transport=uring: {why}; requests go through /dev/fuse");
-        match args
-            .options
-            .iter()
-            .any(|option| option == "transport=uring")
-        {
-            true => note!("dure: {said}"),
-            // Nobody asked for rings.
-            false => log::said(Level::Info, &said),
-        }
-    }
+    tell_fallback(args, session.fallback());
     let directory = session.path().to_owned();
     let mounted = mounted(args, &file_system, &directory, read_only);
     log::said(Level::Info, &summary(&mounted, &file_system));
-    let observed = Observed::new(&file_system, mounted);
+    drop(file_system);
+    let volume = session.volume();
+    let observed = Observed::new(volume.clone(), mounted, Some(grows));
     let metrics = metrics(args, &observed);
     let live = address
         .context("its socket")
@@ -224,18 +163,18 @@ fn serve_logged(
             &format!("`dure top` will not work: {error:#}"),
         );
     }
-    end_on_signals(directory.clone())?;
+    process::end_on_signals(directory.clone())?;
     if background {
-        detach()?;
+        process::detach()?;
     } else {
         // The server goes on even if its output has been closed.
         let on = format!("{} on {}", args.volume.display(), directory.display());
         let _ = writeln!(std::io::stdout(), "{on}");
     }
-    let watch = Watch::begin(&file_system);
+    let watch = Watch::begin(&volume);
     let served = session.run();
     drop(metrics);
-    let closed = file_system.close();
+    let closed = volume.file_system().close();
     drop(watch);
     log::said(
         Level::Info,
@@ -251,6 +190,21 @@ fn serve_logged(
     closed.with_context(|| format!("{}: closing", args.volume.display()))?;
     served?;
     Ok(exit::OK)
+}
+
+/// Why requests do not come as they might, if they do not.
+fn tell_fallback(args: &Mount, why: Option<&str>) {
+    let Some(why) = why else { return };
+    let said = format!("transport=uring: {why}; requests go through /dev/fuse");
+    match args
+        .options
+        .iter()
+        .any(|option| option == "transport=uring")
+    {
+        true => note!("dure: {said}"),
+        // Nobody asked for rings.
+        false => log::said(Level::Info, &said),
+    }
 }
 
 /// The volume on all its media, which it tells about; and the claim on its block device.
@@ -363,36 +317,4 @@ fn mounted(args: &Mount, file_system: &FileSystem, directory: &Path, read_only: 
 fn label(bytes: &[u8]) -> String {
     let used = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(used).into_owned()
-}
-
-/// SIGINT and SIGTERM unmount; a directory in use is detached, so that the volume can be closed all
-/// the same.
-fn end_on_signals(directory: std::path::PathBuf) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("waiting for signals")?;
-    let _ = dure_sync::thread::spawn("dure-signals", move || {
-        for signal in signals.forever() {
-            log::said(Level::Info, &format!("signal {signal}: unmounting"));
-            if dure_fuse::unmount(&directory, Lazy::No).is_err() {
-                let _ = dure_fuse::unmount(&directory, Lazy::Yes);
-            }
-        }
-    });
-    Ok(())
-}
-
-/// Tells the waiting command that the mount is there, and leaves its terminal.
-fn detach() -> Result<()> {
-    let mut out = std::io::stdout();
-    writeln!(out, "{READY}")
-        .and_then(|()| out.flush())
-        .context("reporting that the mount is there")?;
-    // Already leading a session is as good.
-    let _ = rustix::process::setsid();
-    let null = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/null")?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
-    std::env::set_current_dir("/").context("leaving the working directory")
 }

@@ -41,11 +41,11 @@ fn is_more_wanted(args: &Top, done: u64) -> bool {
 }
 
 /// Prints totals since the mount of one snapshot.
-pub(crate) fn print_once(snapshot: &Snapshot, json: bool) -> Result<()> {
+pub(crate) fn print_once(snapshot: &Snapshot, json: bool, wide: bool) -> Result<()> {
     let text = if json {
         serde_json::to_string(snapshot)? + "\n"
     } else {
-        table::since_mount(snapshot)
+        table::since_mount(snapshot, wide)
     };
     print(&text);
     Ok(())
@@ -58,7 +58,7 @@ pub(crate) fn print(text: &str) {
 
 fn once(args: &Top, client: &mut Client) -> Result<()> {
     let snapshot = client.snapshot()?.context("unmounted just now")?;
-    print_once(&snapshot, args.json)
+    print_once(&snapshot, args.json, args.wide)
 }
 
 fn follow(args: &Top, client: &mut Client) -> Result<()> {
@@ -73,14 +73,16 @@ fn follow(args: &Top, client: &mut Client) -> Result<()> {
             return unmounted(client);
         };
         if args.json {
-            print_once(&now, true)?;
+            print_once(&now, true, args.wide)?;
         } else {
             let clear = if on_terminal { CLEAR } else { "" };
             let between = if on_terminal { "" } else { "\n" };
-            print(&format!(
-                "{clear}{}{between}",
-                table::between(&before, &now)
-            ));
+            // A growth mounts the volume anew, and all counts begin again.
+            let table = match now.up_ns < before.up_ns {
+                true => table::since_mount(&now, args.wide),
+                false => table::between(&before, &now, args.wide),
+            };
+            print(&format!("{clear}{table}{between}"));
         }
         before = now;
         done += 1;

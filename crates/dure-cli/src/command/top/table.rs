@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use crate::live::wire::{JournalCounts, Logged, Snapshot, States, Times, WorkerCounts};
+use crate::live::wire::{JournalCounts, Logged, Snapshot, WorkerCounts};
 use crate::size::Size;
 
 /// Lines of the log of the server below the numbers.
 const LOG_LINES: usize = 3;
 
 /// The averages since the mount.
-pub(super) fn since_mount(now: &Snapshot) -> String {
+pub(super) fn since_mount(now: &Snapshot, wide: bool) -> String {
     let mut nothing = now.clone();
     nothing.clock_ns = now.clock_ns.saturating_sub(now.up_ns);
     nothing.journals.clear();
@@ -17,15 +17,16 @@ pub(super) fn since_mount(now: &Snapshot) -> String {
     nothing.pauses = 0;
     nothing.checkpoints = 0;
     nothing.device = Default::default();
-    between(&nothing, now)
+    between(&nothing, now, wide)
 }
 
 /// Everything between `before` and `now`, per second.
-pub(super) fn between(before: &Snapshot, now: &Snapshot) -> String {
+pub(super) fn between(before: &Snapshot, now: &Snapshot, wide: bool) -> String {
     let table = Table {
         before,
         now,
         seconds: seconds(now.clock_ns.saturating_sub(before.clock_ns)),
+        wide,
     };
     table.print()
 }
@@ -34,6 +35,8 @@ struct Table<'s> {
     before: &'s Snapshot,
     now: &'s Snapshot,
     seconds: f64,
+    /// The states of transactions too.
+    wide: bool,
 }
 
 impl Table<'_> {
@@ -57,7 +60,7 @@ impl Table<'_> {
         let used: Vec<&JournalCounts> = changes.iter().filter(used).collect();
         let mut out = String::new();
         self.head(&mut out, &sum, used.len()).expect("strings grow");
-        rows(&mut out, &used, self.seconds).expect("strings grow");
+        self.rows(&mut out, &used).expect("strings grow");
         self.workers(&mut out, &changes).expect("strings grow");
         for line in self.now.log.iter().rev().take(LOG_LINES).rev() {
             writeln!(out, "{line}").expect("strings grow");
@@ -92,8 +95,7 @@ impl Table<'_> {
             .saturating_sub(self.before.device.device_flushes);
         writeln!(
             out,
-            "commits  {:.1}/s over {} journals each; flushes {:.1}/s asked, {:.1}/s of the device, {} \
-             commits each",
+            "commits  {:.1}/s over {} journals each; flushes {:.1}/s asked, {:.1}/s done, {} commits each",
             self.rate(sum.commits),
             ratio(sum.commit_journals, sum.commits),
             self.rate(sum.flushes),
@@ -163,93 +165,104 @@ impl Table<'_> {
     }
 
     fn stalls(&self, out: &mut String, sum: &JournalCounts) -> std::fmt::Result {
-        write!(out, "stalls  ")?;
-        let mut none = true;
-        for (name, times) in sum.stalls.iter().filter(|(_, times)| times.count > 0) {
+        let stalls = sum.stalls.iter().filter(|(_, times)| times.count > 0);
+        let shown = stalls.map(|(name, times)| {
             let each = duration(times.mean_ns());
-            write!(out, " {name} {:.1}/s x {each};", self.rate(times.count))?;
-            none = false;
-        }
-        writeln!(out, "{}", if none { " none" } else { "" })
+            format!("{name} {:.1}/s x {each};", self.rate(times.count))
+        });
+        list(out, "stalls  ", shown, "none")
     }
 
     fn operations(&self, out: &mut String, sum: &JournalCounts) -> std::fmt::Result {
-        write!(out, "logged  ")?;
         let mut logged: Vec<(&String, &Logged)> = sum.operations.iter().collect();
         logged.retain(|(_, logged)| logged.handles > 0);
         logged.sort_by_key(|(_, logged)| std::cmp::Reverse(logged.bytes));
-        for (name, logged) in &logged {
+        let shown = logged.iter().map(|(name, logged)| {
             let bytes = ratio(logged.bytes, logged.handles);
+            format!("{name} {:.1}/s x {bytes} B;", self.rate(logged.handles))
+        });
+        list(out, "logged  ", shown, "nothing")
+    }
+
+    /// A line per journal. States: transactions now; times: the mean of those that left the state.
+    fn rows(&self, out: &mut String, journals: &[&JournalCounts]) -> std::fmt::Result {
+        write!(
+            out,
+            "{:>7} {:>5} {:>10} {:>9} {:>9} {:>9} {:>5}",
+            "JOURNAL", "OPEN", "HANDLES/s", "COMMITS/s", "WRITES/s", "KiB/s", "RING%"
+        )?;
+        for time in ["run", "writing", "written", "durable", "valid"] {
+            write!(out, " {time:>7}")?;
+        }
+        if self.wide {
             write!(
                 out,
-                " {name} {:.1}/s x {bytes} B;",
-                self.rate(logged.handles)
+                " {:>5} {:>4} {:>4} {:>4} {:>5}",
+                "RUN", "WRT", "FLU", "DUR", "VALID"
             )?;
         }
-        writeln!(out, "{}", if logged.is_empty() { " nothing" } else { "" })
+        writeln!(out)?;
+        journals
+            .iter()
+            .try_for_each(|journal| self.row(out, journal))
+    }
+
+    fn row(&self, out: &mut String, journal: &JournalCounts) -> std::fmt::Result {
+        write!(
+            out,
+            "{:>7} {:>5} {:>10.1} {:>9.1} {:>9.1} {:>9.1} {:>5}",
+            journal.journal,
+            journal.handles_open,
+            self.rate(journal.handles_joined),
+            self.rate(journal.commits),
+            self.rate(journal.writes),
+            self.rate(journal.blocks_written * 4),
+            ratio(journal.ring_blocks_used * 100, journal.ring_blocks),
+        )?;
+        let times = &journal.times;
+        for time in [
+            &times.running,
+            &times.writing,
+            &times.written,
+            &times.durable,
+            &times.valid,
+        ] {
+            write!(out, " {:>7}", duration(time.mean_ns()))?;
+        }
+        if self.wide {
+            let now = &journal.transactions;
+            write!(
+                out,
+                " {:>5} {:>4} {:>4} {:>4} {:>5}",
+                now.running_handles, now.writing, now.written, now.durable, now.valid
+            )?;
+        }
+        writeln!(out)
     }
 }
 
-/// A line per journal. States: transactions now; times: the mean of those that left the state.
-fn rows(out: &mut String, journals: &[&JournalCounts], seconds: f64) -> std::fmt::Result {
-    writeln!(
-        out,
-        "{:>7} {:>5} {:>10} {:>9} {:>9} {:>9} {:>5} {:>4} {:>4} {:>4} {:>5} {:>8} {:>8} {:>8} {:>8} {:>8} \
-         {:>5}",
-        "JOURNAL",
-        "OPEN",
-        "HANDLES/s",
-        "COMMITS/s",
-        "WRITES/s",
-        "KiB/s",
-        "RUN",
-        "WRT",
-        "FLU",
-        "DUR",
-        "VALID",
-        "run",
-        "writing",
-        "written",
-        "durable",
-        "valid",
-        "RING%"
-    )?;
-    for journal in journals {
-        let rate = |count: u64| float(count) / seconds;
-        let States {
-            running_handles,
-            writing,
-            written,
-            durable,
-            valid,
-            ..
-        } = journal.transactions;
-        let times = &journal.times;
-        let mean = |times: &Times| duration(times.mean_ns());
-        writeln!(
-            out,
-            "{:>7} {:>5} {:>10.1} {:>9.1} {:>9.1} {:>9.1} {:>5} {:>4} {:>4} {:>4} {:>5} {:>8} {:>8} {:>8} \
-             {:>8} {:>8} {:>5}",
-            journal.journal,
-            journal.handles_open,
-            rate(journal.handles_joined),
-            rate(journal.commits),
-            rate(journal.writes),
-            rate(journal.blocks_written * 4),
-            running_handles,
-            writing,
-            written,
-            durable,
-            valid,
-            mean(&times.running),
-            mean(&times.writing),
-            mean(&times.written),
-            mean(&times.durable),
-            mean(&times.valid),
-            ratio(journal.ring_blocks_used * 100, journal.ring_blocks),
-        )?;
+/// Columns of a table that is not wide.
+const COLUMNS: usize = 100;
+
+/// Items behind a head of eight columns, in as many lines as they need.
+fn list(
+    out: &mut String,
+    head: &str,
+    items: impl Iterator<Item = String>,
+    none: &str,
+) -> std::fmt::Result {
+    let mut line = head.to_owned();
+    for item in items {
+        if line.len() + 1 + item.len() > COLUMNS {
+            writeln!(out, "{line}")?;
+            line = " ".repeat(head.len());
+        }
+        write!(line, " {item}")?;
     }
-    Ok(())
+    if line == head {
+        write!(line, " {none}")?;
+    }
+    writeln!(out, "{line}")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people to read")]
@@ -291,6 +304,19 @@ fn duration(ns: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_go_on_in_the_next_line() {
+        let mut text = String::new();
+        let items = (0..12).map(|n| format!("operation-{n} 1234.5/s;"));
+        list(&mut text, "logged  ", items, "nothing").unwrap();
+        let longest = text.lines().map(str::len).max();
+        assert!(longest.is_some_and(|len| (80..=COLUMNS).contains(&len)));
+        assert_eq!(text.matches("operation").count(), 12);
+        text.clear();
+        list(&mut text, "stalls  ", std::iter::empty(), "none").unwrap();
+        assert_eq!(text, "stalls   none\n");
+    }
 
     #[test]
     fn durations_have_three_digits() {

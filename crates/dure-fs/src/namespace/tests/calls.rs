@@ -1,8 +1,11 @@
 //! Each call and each of its refusals.
 
+use dure_store::OpKind;
+use dure_store::space::OpClass;
 use dure_store::units::Ino;
 
 use super::*;
+use crate::inode::LINKS_MAX;
 use crate::{New, XattrMode};
 
 #[test]
@@ -22,6 +25,27 @@ fn a_created_file_survives_a_mount() {
     let again = get(&fs, &root, "file");
     assert_eq!(stat(&fs, &again), before);
     assert_eq!(list(&fs, &root), [b"file".to_vec()]);
+}
+
+/// A file that has all the names it can have is given them by hand.
+#[test]
+fn a_name_too_many_is_refused_and_changes_nothing() {
+    let (_, fs) = fresh();
+    let root = fs.root().unwrap();
+    let made = fs.create(&root, b"file", &file()).unwrap();
+    let names = |count: u32| {
+        let mut attributes = made.inode().attributes();
+        attributes.nlink.set(count);
+        let volume = &fs.0;
+        let mut op = volume.op(OpKind::Link, OpClass::Normal, 1).unwrap();
+        made.inode().store_attributes(&mut op, &attributes);
+        op.finish();
+    };
+    names(LINKS_MAX - 1);
+    fs.link(&made, &root, b"last").unwrap();
+    assert_eq!(errno(fs.link(&made, &root, b"one more")), libc::EMLINK);
+    assert!(fs.lookup(&root, b"one more").unwrap().is_none());
+    assert_eq!(stat(&fs, &made).nlink, LINKS_MAX);
 }
 
 #[test]

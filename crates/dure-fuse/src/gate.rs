@@ -1,0 +1,154 @@
+//! The volume behind a mount can be mounted anew while requests wait: so it grows.
+//!
+//! **Problem.** The tables of a volume have their place and size from its superblock, which all of a
+//! mounted store relies on; but who mounted it wants more room without closing any file.
+//! **Structure.** Requests hold [`Gate`] shared while they are answered; a growth holds it exclusively,
+//! while it closes the volume, grows it as one that is not mounted, and mounts it again. The kernel
+//! notices nothing: a node id is an inode number and its generation ([`crate::nodes`]), a position
+//! in a directory is a hash. What the server knows besides are the inodes without a name, and the
+//! new mount keeps them.
+//!
+//! **Invariants.** No request fails, and none is lost. A request does not wait while the growth only
+//! waits, if another request that is being answered may wait for it (a WRITE of the kernel's cache):
+//! the growth takes the gate only when nobody holds it, and gives up after `PATIENCE`.
+//!
+//! **On a crash** the volume is closed, grown or mounted again, and each of these can be cut anywhere
+//! (`dure_store::store::resize`). Inodes without a name have their orphan slots all the time; after
+//! the crash nobody uses them, and the next mount deletes them.
+
+use std::time::Duration;
+
+use dure_block::Device;
+use dure_fs::{Error, FileSystem, Layout};
+use dure_fuse_wire::protocol::{Operation, Request};
+use dure_fuse_wire::{Knows, Outcome, Reply, Service};
+use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::{Arc, Mutex, PerCoreReadGuard, PerCoreRwLock, RwLockWriteGuard, clock, thread};
+
+use crate::MountSettings;
+use crate::server::Server;
+
+/// Rank of the gate: requests hold it while they take all other locks.
+const GATE: u8 = 10;
+/// Rank of the mounted volume; no lock is taken while it is held.
+const CURRENT: u8 = 18;
+/// How long a growth waits for requests to end, and lets no others begin.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long who waits sleeps between two looks.
+const LOOKS: Duration = Duration::from_millis(1);
+
+/// A [`Server`], between requests and growths.
+#[derive(Debug)]
+pub struct Gate {
+    server: PerCoreRwLock<GATE, Server>,
+    /// A growth waits for the gate: requests wait in front of it.
+    wanted: AtomicBool,
+    /// The volume as it was mounted last: to be had also while a growth waits for its device.
+    current: Mutex<CURRENT, FileSystem>,
+}
+
+/// The volume of a mount, for who is not the kernel.
+#[derive(Debug, Clone)]
+pub struct MountedVolume(pub(crate) Arc<Gate>);
+
+impl MountedVolume {
+    /// A volume whose requests come through a [`Gate`] that is to be served.
+    #[must_use]
+    pub fn new(volume: FileSystem, settings: &MountSettings) -> MountedVolume {
+        MountedVolume(Arc::new(Gate {
+            current: Mutex::new(volume.clone()),
+            server: PerCoreRwLock::new(Server::new(volume, settings)),
+            wanted: AtomicBool::new(false),
+        }))
+    }
+
+    /// The volume as it is mounted now. A growth closes it, and mounts it anew.
+    #[must_use]
+    pub fn file_system(&self) -> FileSystem {
+        self.0.current.lock().clone()
+    }
+
+    /// Lets the volume use all of `larger`, which is its device with more blocks; the layouts before
+    /// and after. Requests wait meanwhile: as long as it takes to write back, and to mount.
+    ///
+    /// # Errors
+    /// As [`FileSystem::grow`]; `BadOption` when requests do not end. If the volume could be
+    /// closed and then not be mounted again, it is read-only, and all that was done is durable.
+    pub fn grow(&self, larger: Arc<dyn Device>) -> Result<(Layout, Layout), Error> {
+        let mut server = self.0.exclude()?;
+        let grown = server.grow(larger);
+        let before = std::mem::replace(&mut *self.0.current.lock(), server.volume().clone());
+        drop(server);
+        drop(before);
+        grown
+    }
+}
+
+impl Gate {
+    /// Whether the request has to wait in front of the gate.
+    fn keeps_out(&self, request: &Request<'_>) -> bool {
+        let is_awaited = matches!(request.operation, Operation::Write { cached: true, .. });
+        // Relaxed: a request that sees it too late is waited for.
+        self.wanted.load(Ordering::Relaxed) && !is_awaited
+    }
+
+    /// Access of a request.
+    fn enter(&self, request: &Request<'_>) -> PerCoreReadGuard<'_, GATE, Server> {
+        while self.keeps_out(request) {
+            thread::sleep(LOOKS);
+        }
+        self.server.read()
+    }
+
+    /// The same, if it need not wait.
+    fn try_enter(&self, request: &Request<'_>) -> Option<PerCoreReadGuard<'_, GATE, Server>> {
+        match self.keeps_out(request) {
+            true => None,
+            false => self.server.try_read(),
+        }
+    }
+
+    /// Exclusive access, when all requests have ended.
+    fn exclude(&self) -> Result<RwLockWriteGuard<'_, GATE, Server>, Error> {
+        let begin = clock::monotonic_ns();
+        self.wanted.store(true, Ordering::Relaxed);
+        let closed = loop {
+            // Not `write`, which would keep out the request that another one waits for.
+            if let Some(server) = self.server.try_write() {
+                break Ok(server);
+            }
+            if Duration::from_nanos(clock::monotonic_ns() - begin) > PATIENCE {
+                break Err(Error::BadOption {
+                    option: "resize",
+                    why: "requests of the mount do not end; see `dure top`, and try again".into(),
+                });
+            }
+            thread::sleep(LOOKS);
+        };
+        self.wanted.store(false, Ordering::Relaxed);
+        closed
+    }
+
+    /// The connection to the kernel has ended.
+    pub(crate) fn forget_all(&self) {
+        self.server.read().forget_all();
+    }
+}
+
+impl Service for Gate {
+    fn answer(&self, request: &Request<'_>, knows: Knows<'_>, reply: &mut Reply) -> Outcome {
+        self.enter(request).answer(request, knows, reply)
+    }
+
+    fn may_wait(&self, request: &Request<'_>) -> bool {
+        let server = self.try_enter(request);
+        server.is_none_or(|server| server.may_wait(request))
+    }
+
+    fn answer_promptly(&self, request: &Request<'_>, reply: &mut Reply) -> Option<Outcome> {
+        self.try_enter(request)?.answer_promptly(request, reply)
+    }
+}
+
+#[cfg(test)]
+mod tests;
