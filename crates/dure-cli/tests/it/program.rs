@@ -82,7 +82,17 @@ impl Mounted {
     }
 
     pub(crate) fn end(self) {
-        printed(&["umount", text(&self.0)]);
+        // A process that another test is just starting has the files of this one open for a moment.
+        for _ in 0..200 {
+            let output = dure(&["umount", text(&self.0)]);
+            if output.status.success() {
+                return;
+            }
+            let errors = errors(&output);
+            assert!(errors.contains("busy"), "{errors}");
+            dure_sync::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("{} stays busy", self.0.display());
     }
 }
 

@@ -282,10 +282,11 @@ pub enum Lazy {
 }
 
 /// Whether the kernel says with this error number that a mount has lost its server: `ENOTCONN`,
-/// or `ECONNABORTED` to who asked while the connection of a dead server was being taken down.
+/// `ECONNABORTED` or, with rings, `ECANCELED` to who asked while the connection of a dead server was
+/// being taken down.
 #[must_use]
 pub fn says_server_gone(error: i32) -> bool {
-    [Errno::NOTCONN, Errno::CONNABORTED]
+    [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED]
         .iter()
         .any(|gone| gone.raw_os_error() == error)
 }
