@@ -89,6 +89,40 @@ fn links_lead_somewhere() {
     }
 }
 
+/// Names in backquotes of the second column that are no function of a source.
+fn missing_tests<'p>(page: &'p str, sources: &str) -> Vec<&'p str> {
+    let rows = page.lines().filter(|line| line.starts_with("| "));
+    let tests = rows.filter_map(|row| row.split(" | ").nth(1));
+    let names = tests.flat_map(|tests| tests.split('`').skip(1).step_by(2));
+    let names = names.filter(|name| name.contains('_'));
+    // A function whose name a macro takes has no parenthesis behind it.
+    names
+        .filter(|name| {
+            !sources.contains(&format!("{name}(")) && !sources.contains(&format!("{name},"))
+        })
+        .collect()
+}
+
+#[test]
+fn each_claim_about_calls_names_tests_that_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = fs::read_to_string(root.join("docs/user/semantics.md")).unwrap();
+    let (_, section) = page.split_once("## Tests\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let mut found = Vec::new();
+    files(&root.join("crates"), "rs", &mut found);
+    let sources: String = found
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    assert_eq!(missing_tests(section, &sources), [""; 0]);
+    let canary = "| a claim | `no_such_test_of_it`, `each_claim` |";
+    assert_eq!(
+        missing_tests(canary, "fn each_claim()"),
+        ["no_such_test_of_it"]
+    );
+}
+
 #[test]
 fn canary_dead_links_are_noticed() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
