@@ -24,6 +24,9 @@ fn read_copy(region: &Region, at: u64) -> Result<SuperBlock> {
 /// `Corrupt` when its numbers do not fit together.
 pub(super) fn find(region: &Region, report: &mut Report) -> Result<Layout> {
     let blocks = region.blocks();
+    if blocks < 2 {
+        return Err(Error::NotDure);
+    }
     let first = read_copy(region, 0);
     let last = match &first {
         Ok(superblock) => superblock.total_blocks.get().saturating_sub(1),

@@ -265,9 +265,12 @@ fn format(
 /// A device that holds anything but zeroes in its first 64 KiB holds something.
 fn refuse_to_overwrite(path: &Path, device: &Arc<dyn Device>) -> Result<()> {
     if let Ok(old) = VolumeInfo::read(device.clone()) {
-        let label = old.label();
+        let label = match old.label() {
+            label if label.is_empty() => String::new(),
+            label => format!(" labelled '{label}'"),
+        };
         bail!(
-            "{}: holds a dure volume ('{label}'); give --force to destroy it",
+            "{}: holds a dure volume{label}; give --force to destroy it",
             path.display()
         );
     }

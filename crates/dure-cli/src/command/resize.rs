@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Resize) -> Result<u8> {
     let bytes = args.size.map(|Size(bytes)| bytes);
     let grown = match Client::connect(path)? {
         Some(client) => mounted(client, bytes)?,
-        None => unmounted(path, bytes).with_context(|| path.display().to_string())?,
+        None => unmounted(path, bytes)?,
     };
     say!("{}: {grown}", path.display());
     Ok(exit::OK)
@@ -46,22 +46,23 @@ fn mounted(mut client: Client, bytes: Option<u64>) -> Result<Grown> {
 }
 
 fn unmounted(path: &Path, bytes: Option<u64>) -> Result<Grown> {
+    let at = || path.display().to_string();
     // What is no volume is not made larger.
-    let info = VolumeInfo::read(volume::device(path, Access::Read)?)?;
+    let info = VolumeInfo::read(volume::device(path, Access::Read)?).with_context(at)?;
     let device = volume::file_device(path, Access::Write)?;
     let sizes = Sizes {
         layout: &info.layout,
         have: device.info().blocks,
         is_block_device: volume::is_block_device(path),
     };
-    let want = sizes.wanted(bytes)?;
+    let want = sizes.wanted(bytes).with_context(at)?;
     // Nothing is refused after the image has become larger, but a volume that was not unmounted.
-    FileSystem::layout_grown(&info.layout, want)?;
+    FileSystem::layout_grown(&info.layout, want).with_context(at)?;
     let device = match want > sizes.have {
         true => volume::resize_image(path, device, want)?,
         false => device,
     };
-    let (before, after) = FileSystem::grow(nvm::open(device, Nvm::Auto)?)?;
+    let (before, after) = FileSystem::grow(nvm::open(device, Nvm::Auto)?).with_context(at)?;
     Ok(Grown::of(&before, &after))
 }
 

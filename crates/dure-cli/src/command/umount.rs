@@ -12,8 +12,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dure_bench::note;
 use dure_block::file::open_file;
-use dure_fuse::mount::Lazy;
+use dure_fuse::mount::{Lazy, MountError};
 use dure_sync::{clock, thread};
+use rustix::io::Errno;
 
 use crate::args::Umount;
 use crate::exit;
@@ -29,13 +30,13 @@ const TELL_AFTER: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &Umount) -> Result<u8> {
     if args.lazy {
-        dure_fuse::unmount(&args.directory, Lazy::Yes)?;
+        unmount(&args.directory, Lazy::Yes)?;
         return Ok(exit::OK);
     }
     let source = source_of(&args.directory);
     // A server that does not answer or is not trusted does not prevent the unmount.
     let mut server = source.as_deref().and_then(awaiting);
-    dure_fuse::unmount(&args.directory, Lazy::No)?;
+    unmount(&args.directory, Lazy::No)?;
     if let Some(server) = &mut server {
         await_close(server)?;
     }
@@ -43,6 +44,25 @@ pub(crate) fn run(args: &Umount) -> Result<u8> {
         await_lock(&source)?;
     }
     Ok(exit::OK)
+}
+
+fn unmount(directory: &Path, lazy: Lazy) -> Result<()> {
+    let at = directory.display();
+    let Err(error) = dure_fuse::unmount(directory, lazy) else {
+        return Ok(());
+    };
+    let number = match &error {
+        MountError::Unmount { source, .. } => source.raw_os_error(),
+        _ => None,
+    };
+    match number.map(Errno::from_raw_os_error) {
+        Some(Errno::INVAL) => bail!("{at}: nothing is mounted there"),
+        Some(Errno::BUSY) => bail!(
+            "{at}: busy: a process has a file open there, or works there (`fuser -vm {at}` names it); with \
+             --lazy it is taken away at once, and closed when that ends"
+        ),
+        _ => Err(error.into()),
+    }
 }
 
 /// The server, which has promised to report when the volume is closed.

@@ -115,6 +115,31 @@ fn mounted_on(place: &Path) -> bool {
 }
 
 #[test]
+fn what_is_no_volume_and_no_mount_is_called_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let note = folder.path().join("note");
+    fs::write(&note, "hi").unwrap();
+    let output = dure(&["check", text(&note)]);
+    assert_eq!(output.status.code(), Some(8));
+    told(&errors(&output), &["not a dure volume"]);
+    let why = refused(&["resize", text(folder.path()), "1G"]);
+    assert_eq!(why.matches(text(folder.path())).count(), 1, "{why}");
+    let why = refused(&["mkfs", text(&volume)]);
+    told(&why, &["holds a dure volume; give --force"]);
+    if can_mount() {
+        let why = refused(&["umount", text(folder.path())]);
+        told(&why, &["nothing is mounted there"]);
+        let mount = Mounted::new(&volume, "m", "");
+        let open = fs::File::create(mount.path("f")).unwrap();
+        let why = refused(&["umount", text(&mount.0)]);
+        told(&why, &["busy", "--lazy"]);
+        drop(open);
+        mount.end();
+    }
+}
+
+#[test]
 fn what_can_only_be_read_is_mounted_so() {
     if !can_mount() {
         return;
