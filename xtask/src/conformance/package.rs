@@ -34,12 +34,14 @@ pub(crate) const NEEDS: Needs = Needs {
 const LIMIT: Duration = Duration::from_secs(900);
 const PROGRAM: &str = include_str!("../../programs/package.sh");
 
-/// Enters the root: devices with the modes that udev gives them, and processes, for this namespace
-/// only.
+/// Enters the root: devices with the modes that udev gives them, processes, and the groups of
+/// processes that journald asks for, for this namespace only.
 const ENTER: &str = "mount -t tmpfs dev \"$1/dev\" && cd \"$1/dev\" && mkdir shm && \
                      mknod -m 666 null c 1 3 && mknod -m 666 zero c 1 5 && \
                      mknod -m 666 urandom c 1 9 && mknod -m 666 fuse c 10 229 && \
-                     mount -t proc proc \"$1/proc\" && cd / && exec chroot \"$1\" sh /package.sh";
+                     mount -t proc proc \"$1/proc\" && \
+                     mount -t sysfs sys \"$1/sys\" && \
+                     mount -t cgroup2 cgroup \"$1/sys/fs/cgroup\" && cd / && exec chroot \"$1\" sh /package.sh";
 
 pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     let scratch = tempfile::Builder::new().prefix("dure-package-").tempdir()?;

@@ -36,10 +36,14 @@ pub(super) fn write(folder: &Path) -> Result<()> {
         let text = page(command, "8", manual::of(subcommand), &["dure(1)", &also])?;
         fs::write(system.join(format!("{name}.8")), text)?;
     }
-    // As manual pages do it: the one page under both names.
-    for name in ["mount", "umount"] {
+    // As manual pages do it: the one page under all names.
+    for (also, name) in [
+        ("mount.fuse", "mount"),
+        ("umount.fuse", "umount"),
+        ("umount.fuseblk", "umount"),
+    ] {
         let page = format!(".so man8/{name}.dure.8\n");
-        fs::write(system.join(format!("{name}.fuse.dure.8")), page)?;
+        fs::write(system.join(format!("{also}.dure.8")), page)?;
     }
     Ok(())
 }
