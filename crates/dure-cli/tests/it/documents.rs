@@ -67,6 +67,19 @@ fn the_commands_of_every_page_work() {
 /// Of pages whose examples take long, or need what is not here.
 const NOT_RUN: [&str; 5] = ["demo", "sim", "sim crash", "sim conflicts", "top"];
 
+/// Without the feature `wrap_help` of clap the options of `dure mount` are one line of 4,500 columns.
+#[test]
+fn every_help_has_lines_that_can_be_read() {
+    for page in PAGES {
+        for help in ["-h", "--help"] {
+            let arguments: Vec<&str> = page.command.split(' ').chain([help]).collect();
+            let text = printed(&arguments);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest.is_some_and(|widest| widest <= 100), "{text}");
+        }
+    }
+}
+
 #[test]
 fn the_examples_of_the_manual_work() {
     let mounts = can_mount();
