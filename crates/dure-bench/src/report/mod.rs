@@ -173,6 +173,8 @@ pub(crate) fn plain_table(heads: &[&str], words: &[usize], columns: Columns) -> 
         table.remove_style(lines);
     }
     for (number, column) in table.column_iter_mut().enumerate() {
+        // One space and one of the lines that are gone: with more, words would be cut.
+        column.set_padding((0, 1));
         if !words.contains(&number) {
             column
                 .set_constraint(ColumnConstraint::ContentWidth)
