@@ -36,6 +36,7 @@ pub mod recovery;
 pub mod report;
 pub mod requests;
 pub mod target;
+pub mod tpcc;
 
 #[cfg(test)]
 mod tests;
@@ -78,6 +79,9 @@ pub enum Bench {
     /// Buffered writes that are faster than the device: how long each takes, with a limit of dirty
     /// pages and without.
     Buffered(buffered::Buffered),
+    /// A database's reads, writes and log appends on a modelled disk: page cache in DRAM with a
+    /// periodic sync, and with dirty pages in persistent memory.
+    Tpcc(tpcc::Tpcc),
     /// Recovery of full logs: how long, at what rate, and where the time goes.
     Recovery(recovery::Recovery),
     /// A block device, a file or memory under a load of requests: rates, latencies, phases.
@@ -133,6 +137,7 @@ fn run_bench(bench: &Bench) -> Result<()> {
         Bench::Journal(journal) => journal::run(journal),
         Bench::Checkpoint(checkpoint) => checkpoint::run(checkpoint),
         Bench::Buffered(buffered) => buffered::run(buffered),
+        Bench::Tpcc(tpcc) => tpcc::run(tpcc),
         Bench::Recovery(recovery) => recovery::run(recovery),
         Bench::Blk(args) => blk::run(args),
         Bench::Mount(mount) => mount::run(mount),

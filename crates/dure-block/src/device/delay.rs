@@ -52,13 +52,23 @@ pub struct Model {
 
 impl Model {
     /// Names of drives for [`Model::of_drive`].
-    pub const DRIVES: [&'static str; 5] = ["960-pro", "970-evo", "983-zet", "sz985", "intel-750"];
+    pub const DRIVES: [&'static str; 6] = [
+        "960-pro",
+        "970-evo",
+        "983-zet",
+        "sz985",
+        "intel-750",
+        "disk",
+    ];
 
     /// Named after a drive on which published measurements of file systems were made: time of a
     /// random read and of a cached write, channels, bandwidth. The figures are assumptions of the
     /// order in which such drives are advertised, neither looked up nor measured.
     #[must_use]
     pub fn of_drive(name: &str) -> Option<Self> {
+        if name == "disk" {
+            return Some(Model::disk());
+        }
         let (read_us, write_us, channels, megabytes) = match name {
             "960-pro" => (70, 20, 23, 3500),
             "970-evo" => (66, 20, 13, 3400),
@@ -76,6 +86,20 @@ impl Model {
             channels: NonZeroU32::new(channels),
             bytes_per_second: NonZeroU64::new(megabytes * 1_000_000),
         })
+    }
+
+    /// A disk of 7,200 turns a minute: each request is a seek and half a turn, but for writes, which
+    /// its cache collects. Assumptions as well.
+    fn disk() -> Self {
+        Self {
+            read: Duration::from_millis(8),
+            write: Duration::from_millis(2),
+            write_block: Duration::ZERO,
+            flush: Duration::from_millis(8),
+            spread: Spread::Exponential,
+            channels: NonZeroU32::new(1),
+            bytes_per_second: NonZeroU64::new(120_000_000),
+        }
     }
 
     fn mean_ns(&self, op: Op, blocks: u64) -> u64 {

@@ -198,10 +198,11 @@ fn absorbed(counts: &AbsorbedBlocks) -> Row {
         blocks,
         blocks_max,
         moved,
+        refused,
     } = *counts;
     let value = serde_json::to_value(counts).expect("counts are JSON");
     let shown = format!(
-        "{} of {} in use, {} moved to the device",
+        "{} of {} in use, {} moved to the device, {refused} times no room",
         size(blocks),
         size(blocks_max),
         size(moved)

@@ -223,6 +223,9 @@ pub(crate) struct AbsorbedBlocks {
     pub(crate) blocks_max: u64,
     /// Moved since the mount.
     pub(crate) moved: u64,
+    /// Times that there was no room.
+    #[serde(default)]
+    pub(crate) refused: u64,
 }
 
 impl From<dure_block::NodeCounters> for NodeBytes {
@@ -499,6 +502,7 @@ impl Snapshot {
                 blocks: absorbed.blocks,
                 blocks_max: absorbed.blocks_max,
                 moved: absorbed.moved,
+                refused: absorbed.refused,
             }),
             device: Requests {
                 reads: device.reads,

@@ -38,10 +38,11 @@ impl Volume {
     /// `Stopped`, `ReadOnly`, a failed read or write: then nothing was lost.
     pub(crate) fn move_absorbed(&self, partitions: &[CoreId]) -> Result<bool> {
         self.check_writable()?;
-        let count = self.absorbed_over().min(VICTIMS_PER_ROUND);
-        if count == 0 {
+        let over = self.absorbed_over();
+        if over == 0 {
             return Ok(false);
         }
+        let count = over.clamp(self.least_victims(), VICTIMS_PER_ROUND);
         let victims = self.space.absorbed_victims(partitions, count);
         let mut report = CleanReport::default();
         let moved = self.holding(&victims, |held| {
@@ -61,6 +62,13 @@ impl Volume {
         moved.map(|()| report.data > 0 && self.absorbed_over() > 0)
     }
 
+    /// Segments of a round of moves, at least: an eighth of all, so that a flush covers many pages
+    /// also of segments of which little lives.
+    fn least_victims(&self) -> usize {
+        let all = self.absorb().map_or(0, |absorb| absorb.segments_max);
+        dure_store::units::to_usize(u64::from(all / 8)).clamp(1, VICTIMS_PER_ROUND)
+    }
+
     /// How much is in persistent memory, and was moved.
     pub(crate) fn absorbed(&self) -> Option<Absorbed> {
         let segment = u64::from(self.layout.segment_blocks);
@@ -68,6 +76,7 @@ impl Volume {
             blocks_max: u64::from(self.absorb()?.segments_max) * segment,
             blocks: u64::from(self.space.nvm_data_segments()) * segment,
             moved: u64::try_from(self.counters.moved_blocks.sum()).unwrap_or(0),
+            refused: u64::try_from(self.placement.absorb_refused.sum()).unwrap_or(0),
         })
     }
 

@@ -22,8 +22,8 @@ use super::{CleanReport, Owned};
 use crate::inode::InodeRef;
 use crate::volume::Volume;
 
-/// Pages of a batch: 1 MiB.
-const BATCH_PAGES: usize = 256;
+/// Pages of a batch: 4 MiB. Each batch is flushed once.
+const BATCH_PAGES: usize = 1024;
 
 /// Pages of one granule's slots, on the move.
 struct Moving {

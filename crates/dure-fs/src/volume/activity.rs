@@ -48,6 +48,8 @@ pub struct Absorbed {
     pub blocks_max: u64,
     /// Pages moved to the device since the mount.
     pub moved: u64,
+    /// Times that there was no room, so that data went to the device at once.
+    pub refused: u64,
 }
 
 impl FileSystem {

@@ -101,6 +101,8 @@ pub struct Placement {
     flush: FlushRule,
     absorb: Option<Absorb>,
     verified: Verified,
+    /// Times that there was no room for data in persistent memory, so that it went to the device.
+    pub absorb_refused: Counter,
     /// Blocks set aside because a write to them failed.
     pub fenced_off: Counter,
 }
@@ -125,6 +127,7 @@ impl Placement {
                 false => FlushRule::One,
             },
             absorb: options.absorb,
+            absorb_refused: Counter::default(),
             fenced_off: Counter::default(),
         }
     }
@@ -182,6 +185,7 @@ impl Placement {
             if blocks.is_empty() {
                 let max = absorb.segments_max;
                 let Some(run) = self.space.alloc_absorbed(partition, max, want) else {
+                    self.absorb_refused.add(1);
                     return;
                 };
                 blocks = run.first.0..run.first.0 + u64::from(run.count);

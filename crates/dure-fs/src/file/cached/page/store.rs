@@ -381,6 +381,13 @@ impl Pages {
         }
     }
 
+    /// Counts a page as not used for long: it can be had again from where a read costs little.
+    pub(crate) fn set_unused(&mut self, page: u64) {
+        if let Some(chunk) = self.chunk_mut(page) {
+            *chunk.referenced.get_mut() &= !bit(page);
+        }
+    }
+
     /// The write-back of a page failed: it is dirty again. False when it was changed meanwhile, and
     /// so holds a reserved block of its own: the one of the write-back is to be given back.
     pub(crate) fn fail_writing(&mut self, page: u64) -> bool {

@@ -205,6 +205,20 @@ proptest! {
 }
 
 #[test]
+fn eviction_begins_with_pages_that_count_as_unused() {
+    let mut store = PageStore::default();
+    for page in 0..8 {
+        store.insert(page, Frame::zeroed());
+        store.get(page);
+    }
+    store.set_unused(3);
+    store.set_unused(5);
+    assert_eq!(store.evict(2, |_| ()), 2);
+    let left: Vec<u64> = (0..8).filter(|page| store.contains(*page)).collect();
+    assert_eq!(left, [0, 1, 2, 4, 6, 7]);
+}
+
+#[test]
 fn eviction_spares_a_page_that_is_in_use() {
     let mut store = PageStore::default();
     for page in 0..64 {

@@ -153,8 +153,13 @@ impl Volume {
         }
         inode.data_stored(&mut state, &data, op.finish());
         state.file_mut().map_changes += 1;
-        for &page in &batch.pages {
-            state.file_mut().pages.end_writing(page);
+        let absorbs = self.absorb().is_some();
+        for (&page, target) in batch.pages.iter().zip(targets) {
+            let pages = &mut state.file_mut().pages;
+            pages.end_writing(page);
+            if absorbs && self.layout.is_in_nvm(target.block) {
+                pages.set_unused(page);
+            }
         }
         let written = u32::try_from(batch.pages.len()).expect("a batch has few pages");
         self.pages

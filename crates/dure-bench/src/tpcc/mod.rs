@@ -1,0 +1,324 @@
+//! `dure bench tpcc`: a database's reads, writes and log appends, with the page cache in DRAM and a
+//! periodic sync, and with dirty pages in persistent memory.
+//!
+//! **Structure.** `trace` says what is called, `replay` calls it on fresh volumes that take turns,
+//! one for each kind of page cache, on a modelled disk beside emulated persistent memory, `chart`
+//! draws the response times. The bytes of the cache are the same for all: with persistent memory half
+//! of them are there.
+//!
+//! **Invariants.** All volumes are asked the same. What is timed is the call. With `--speed N` all
+//! times of the disk and the interval of the sync are N times as short, so that a run takes less time;
+//! ratios hardly change, as long as the disk is much slower than the processor.
+//! **On a crash** nothing is left behind.
+
+mod chart;
+mod replay;
+mod trace;
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use comfy_table::Table;
+use dure_block::delay::Model;
+use dure_fs::{MountOptions, NvramAbsorb, PageCaching};
+use serde::Serialize;
+
+use crate::measure::{bar, f64_of};
+use crate::report::{self, Columns};
+use replay::{Run, Subject};
+use trace::{Shape, Trace};
+
+/// `dure bench tpcc`.
+#[derive(Debug, clap::Args)]
+pub struct Tpcc {
+    /// Warehouses, each a file.
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub warehouses: u16,
+    /// Megabytes of each.
+    #[arg(long, default_value_t = 16, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub warehouse_mib: u32,
+    /// Transactions, of which the first fifth only warms up.
+    #[arg(long, default_value_t = 5000, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000_000))]
+    pub transactions: u32,
+    /// Seed of the trace.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// A recorded trace instead: lines `r FILE PAGE COUNT`, `w FILE PAGE COUNT`, `a FILE COUNT`
+    /// (append), `s FILE` (sync); pages of 4 KiB, # begins a comment.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Transactions do not sync the log; only the periodic sync makes anything durable.
+    #[arg(long)]
+    pub no_sync: bool,
+    /// Megabytes of the cache; with dirty pages in persistent memory half of them are there.
+    #[arg(long, default_value_t = 64, value_name = "MIB", value_parser = clap::value_parser!(u32).range(16..=100_000))]
+    pub cache: u32,
+    /// Seconds between two periodic syncs of the page cache in DRAM.
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds)]
+    pub commit: f64,
+    /// The disk: a modelled drive (disk, 960-pro, 970-evo, 983-zet, sz985, intel-750), or plain
+    /// memory.
+    #[arg(long, default_value = "disk", value_name = "DRIVE|plain", value_parser = drive)]
+    pub drive: Drive,
+    /// So many times as fast are the disk and the periodic sync.
+    #[arg(long, default_value = "10", value_name = "N")]
+    pub speed: NonZeroU32,
+    /// Runs of each.
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Show all columns.
+    #[arg(long)]
+    pub wide: bool,
+    /// Print a list of JSON objects.
+    #[arg(long)]
+    pub json: bool,
+    /// Draw how response times are distributed.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// What the volumes are on.
+#[derive(Debug, Clone, Copy)]
+pub struct Drive(Option<Model>);
+
+fn drive(name: &str) -> Result<Drive, String> {
+    match (name, Model::of_drive(name)) {
+        ("plain", _) => Ok(Drive(None)),
+        (_, Some(model)) => Ok(Drive(Some(model))),
+        (_, None) => Err(format!("it is plain, {}", Model::DRIVES.join(", "))),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok();
+    let seconds = seconds.filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "it is a number of seconds, 0.1 to 3600".to_owned())
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    bench: &'static str,
+    target: &'static str,
+    n: usize,
+    calls: usize,
+    /// Median, least and most of the runs.
+    total_s: f64,
+    total_min: f64,
+    total_max: f64,
+    /// Of the median run.
+    mean_us: f64,
+    deviation_us: f64,
+    p50_us: f64,
+    p99_us: f64,
+    longest_ms: f64,
+    disk_reads: u64,
+    disk_writes: u64,
+    disk_flushes: u64,
+    /// Pages moved from persistent memory to the disk.
+    moved_pages: u64,
+    /// Times that there was no room for data there.
+    refused: u64,
+}
+
+/// Measures and prints the report.
+///
+/// # Errors
+/// A trace that cannot be read, a call that fails.
+pub(crate) fn run(args: &Tpcc) -> Result<()> {
+    let runs = measure(args)?;
+    if let Some(path) = &args.svg {
+        chart::draw(path, &runs)?;
+    }
+    let rows: Vec<Row> = runs.iter().map(|(name, runs)| row(name, runs)).collect();
+    if args.json {
+        report::print(&serde_json::to_string_pretty(&rows).context("writing JSON")?);
+    } else {
+        report::print(&table(&rows, args.wide).to_string());
+    }
+    Ok(())
+}
+
+fn measure(args: &Tpcc) -> Result<Vec<(&'static str, Vec<Run>)>> {
+    let trace = match &args.trace {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+            Trace::parse(&text).with_context(|| path.display().to_string())?
+        }
+        None => Trace::generate(Shape {
+            warehouses: args.warehouses,
+            pages: args.warehouse_mib * 256,
+            transactions: args.transactions,
+            syncs_log: !args.no_sync,
+            seed: args.seed,
+        }),
+    };
+    let warm_up = trace.calls.len() / 5;
+    let disk = args.drive.0.map(|model| replay::faster(model, args.speed));
+    let subjects = subjects(args);
+    let mut runs: Vec<Vec<Run>> = vec![Vec::new(); subjects.len()];
+    let progress = bar(subjects.len(), args.repeat);
+    for _ in 0..args.repeat {
+        for (subject, runs) in subjects.iter().zip(&mut runs) {
+            progress.set_message(subject.name);
+            runs.push(replay::replay(subject, &trace, disk, warm_up)?);
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    for runs in &mut runs {
+        runs.sort_unstable_by_key(|run| run.total_ns);
+    }
+    let names = subjects.iter().map(|subject| subject.name);
+    Ok(names.zip(runs).collect())
+}
+
+/// The kinds of page cache.
+fn subjects(args: &Tpcc) -> Vec<Subject> {
+    let cache = u64::from(args.cache) << 20;
+    let interval = Duration::from_secs_f64(args.commit / f64::from(args.speed.get()));
+    let dram = MountOptions {
+        cache_bytes: cache,
+        commit_interval: interval,
+        ..MountOptions::default()
+    };
+    let mut nvram = MountOptions {
+        cache_bytes: cache / 2,
+        page_cache: Some(PageCaching::Nvram),
+        ..dram.clone()
+    };
+    nvram.nvram.bytes = Some(cache / 2);
+    let mut synced = nvram.clone();
+    synced.nvram.absorb = Some(NvramAbsorb::Sync);
+    let subject = |name, nvm_bytes, mount| Subject {
+        name,
+        nvm_bytes,
+        mount,
+    };
+    vec![
+        subject("dram", None, dram.clone()),
+        subject("dram, logs in NVM", Some(0), dram),
+        subject("nvram", Some(cache / 2), nvram),
+        subject("nvram, synced data", Some(cache / 2), synced),
+    ]
+}
+
+fn row(target: &'static str, runs: &[Run]) -> Row {
+    let median = &runs[runs.len() / 2];
+    let seconds = |run: &Run| f64_of(run.total_ns) / 1e9;
+    let count = f64_of(u64::try_from(median.ns.len().max(1)).unwrap_or(u64::MAX));
+    let mean = median.ns.iter().map(|ns| f64_of(*ns)).sum::<f64>() / count;
+    let squares = median.ns.iter().map(|ns| (f64_of(*ns) - mean).powi(2));
+    let at = |percent: usize| {
+        let ns = median.ns.get(median.ns.len() * percent / 100);
+        ns.map_or(0.0, |ns| f64_of(*ns) / 1e3)
+    };
+    let [disk_reads, disk_writes, disk_flushes] = median.requests;
+    Row {
+        bench: "tpcc",
+        target,
+        n: runs.len(),
+        calls: median.ns.len(),
+        total_s: seconds(median),
+        total_min: runs.first().map_or(0.0, seconds),
+        total_max: runs.last().map_or(0.0, seconds),
+        mean_us: mean / 1e3,
+        deviation_us: (squares.sum::<f64>() / count).sqrt() / 1e3,
+        p50_us: at(50),
+        p99_us: at(99),
+        longest_ms: median.ns.last().map_or(0.0, |ns| f64_of(*ns) / 1e6),
+        disk_reads,
+        disk_writes,
+        disk_flushes,
+        moved_pages: median.moved,
+        refused: median.refused,
+    }
+}
+
+fn table(rows: &[Row], wide: bool) -> Table {
+    let mut header = vec![
+        "page cache",
+        "total s",
+        "mean us",
+        "deviation",
+        "p99 us",
+        "longest ms",
+    ];
+    header.extend(["reads", "writes", "flushes"]);
+    if wide {
+        header.extend(["p50 us", "n", "total min", "max"]);
+    }
+    let mut table = report::plain_table(&header, &[0], Columns::of(wide));
+    for row in rows {
+        let short = |value: f64| format!("{value:.1}");
+        let seconds = |value: f64| format!("{value:.2}");
+        let mut cells = vec![
+            row.target.to_owned(),
+            seconds(row.total_s),
+            short(row.mean_us),
+            short(row.deviation_us),
+            short(row.p99_us),
+            short(row.longest_ms),
+            row.disk_reads.to_string(),
+            row.disk_writes.to_string(),
+            row.disk_flushes.to_string(),
+        ];
+        if wide {
+            cells.extend([
+                short(row.p50_us),
+                row.n.to_string(),
+                seconds(row.total_min),
+                seconds(row.total_max),
+            ]);
+        }
+        table.add_row(cells);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(transactions: u32) -> Tpcc {
+        Tpcc {
+            warehouses: 2,
+            warehouse_mib: 2,
+            transactions,
+            seed: 1,
+            trace: None,
+            no_sync: false,
+            cache: 16,
+            commit: 30.0,
+            drive: Drive(None),
+            speed: NonZeroU32::MIN,
+            repeat: 1,
+            wide: false,
+            json: false,
+            svg: None,
+        }
+    }
+
+    #[test]
+    fn all_kinds_do_the_same_calls_and_the_disk_is_spared() {
+        let runs = measure(&args(200)).unwrap();
+        let rows: Vec<Row> = runs.iter().map(|(name, runs)| row(name, runs)).collect();
+        assert!(
+            rows.iter()
+                .all(|row| row.calls == rows[0].calls && row.calls > 1000)
+        );
+        assert!(rows[0].disk_writes > 100, "each transaction syncs its log");
+        // Only what moves.
+        assert!(rows[2].disk_writes * 3 < rows[0].disk_writes);
+        assert!(chart::svg(&runs).unwrap().contains("dram, logs in NVM"));
+    }
+
+    #[test]
+    fn words_of_the_command_line() {
+        assert!(drive("disk").is_ok_and(|drive| drive.0.is_some()));
+        assert!(drive("plain").is_ok_and(|drive| drive.0.is_none()));
+        assert!(drive("floppy").unwrap_err().contains("disk"));
+        assert!(seconds("0").is_err() && seconds("2.5") == Ok(2.5));
+    }
+}
