@@ -8,6 +8,8 @@ use dure_sync::canary::Rule;
 pub struct StoreRules {
     /// An operation depends on what it decided on.
     pub read_marks: Rule,
+    /// A checkpoint commits what its images hold before the NAT names them.
+    pub commit_before_nat: Rule,
     /// A checkpoint writes SIT pairs only when the images of all partitions are in the space map.
     pub nodes_before_space: Rule,
     /// A checkpoint flushes images and tables before it writes the volume header.

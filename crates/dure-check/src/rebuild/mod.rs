@@ -4,7 +4,7 @@
 //! image says which node it is, whose, and how new, so nearly everything that was not hit can be
 //! found again.
 //!
-//! **Structure.** `salvage` reads what is left; `mend` runs the passes of the check over it and
+//! **Structure.** `salvage` reads what is left (`belief`: which image of a node); `mend` runs the passes of the check over it and
 //! corrects in memory what they find (`edit`, `directories`, `maps`), until they find nothing;
 //! `write` writes it as a checkpoint of a new epoch; `rescue` reads it out instead, and writes nothing. **Invariants.** Nothing is written before the
 //! passes are content with what will be written: a volume that cannot be rebuilt stays as it is.
@@ -12,6 +12,7 @@
 //! one write of the volume header makes them count. Before it, a rebuild starts over from the same
 //! images.
 
+mod belief;
 mod directories;
 mod edit;
 mod maps;

@@ -6,7 +6,7 @@
 //! every image names its node, its own block and its versions. **Invariants.** Nothing is written.
 //! An image is believed if its checksum, its address and its node fit, and the SIT, where it can be
 //! read, has its block as live: then it is the one of the last checkpoint. Without the SIT the
-//! image of the latest checkpoint wins. **Crash.** Nothing is written.
+//! image of the latest checkpoint wins, of those that counted ([`super::belief`]). **Crash.** Nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,6 @@ use dure_journal::recovery::{COUNT_MAX, NUMBER_START_MAX};
 use dure_store::format::nat::{ENTRIES, NatEntry, place_of};
 use dure_store::format::node::{HEADER_BYTES, NodeHeader, NodeImage};
 use dure_store::format::pair_kind;
-use dure_store::format::sit;
 use dure_store::format::volume::{STATE_CLEAN, SlotCode, VolumeHeader};
 use dure_store::layout::Layout;
 use dure_store::packs::{Packs, PairIndex, Table};
@@ -25,6 +24,7 @@ use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, to_u64, to_usize};
 use dure_sync::Arc;
 use zerocopy::{FromBytes, FromZeros};
 
+use super::belief::{Belief, Found, Witnesses};
 use crate::context::{Context, Lost, NatEntries};
 use crate::issue::IssueKind;
 use crate::owner::PairKind;
@@ -251,7 +251,8 @@ fn lost_nat_pairs(context: &Context<'_>) -> BTreeSet<u64> {
 fn scan(context: &mut Context<'_>, found: &mut Salvage, all: bool) {
     // The greatest version of two images may be the same though one is older: another granule has
     // changed since. So the checkpoint decides, and then all versions together.
-    let mut best: BTreeMap<Nid, (u64, u64, BlockNo)> = BTreeMap::new();
+    let mut best: BTreeMap<Nid, (Belief, u64, u64, BlockNo)> = BTreeMap::new();
+    let mut witnesses = Witnesses::default();
     let layout = context.layout.clone();
     let blocks = u64::from(layout.segments) * u64::from(layout.segment_blocks);
     let mut bytes = vec![0; SCAN_BLOCKS * BLOCK_BYTES];
@@ -273,9 +274,16 @@ fn scan(context: &mut Context<'_>, found: &mut Salvage, all: bool) {
                 let pair = place_of(nid).0;
                 let wanted =
                     !context.nat.contains_key(&pair) && (found.nat_lost.contains(&pair) || all);
-                if wanted && may_count(context, BlockNo(block)) {
+                let block = BlockNo(block);
+                let image_of = || Found {
+                    nid,
+                    block,
+                    checkpoint,
+                };
+                let belief = wanted.then(|| witnesses.ask(context, image_of())).flatten();
+                if let Some(belief) = belief {
                     let versions = image.versions().fold(0, u64::saturating_add);
-                    let new = (checkpoint, versions, BlockNo(block));
+                    let new = (belief, checkpoint, versions, block);
                     let entry = best.entry(nid).or_insert(new);
                     *entry = new.max(*entry);
                 }
@@ -287,7 +295,7 @@ fn scan(context: &mut Context<'_>, found: &mut Salvage, all: bool) {
         let what = "a pack: nodes whose images are destroyed too may leave no trace";
         found.lost.push(what.into());
     }
-    for (nid, (_, _, block)) in best {
+    for (nid, (.., block)) in best {
         adopt(context, found, nid, block);
     }
 }
@@ -322,17 +330,6 @@ fn image_at(context: &Context<'_>, block: u64, bytes: &[u8]) -> Option<(Nid, Nod
     }
     let image = NodeImage::open(bytes, nid, BlockNo(block), context.layout.crc_seed).ok()?;
     Some((nid, image, header.checkpoint.get()))
-}
-
-/// Whether the SIT, as far as it is left, does not deny that the block is in use.
-fn may_count(context: &Context<'_>, block: BlockNo) -> bool {
-    let Some((segment, index)) = context.layout.locate(block) else {
-        return false;
-    };
-    let known = !context.sit_lost.contains(&(segment.0 / sit::ENTRIES))
-        && context.sit.contains_key(&(segment.0 / sit::ENTRIES));
-    let live = segments::is_live(&segments::entry(context, segment), index);
-    !context.log_segments.contains(&segment) && (!known || live)
 }
 
 /// Enters an image into the NAT in memory.

@@ -48,14 +48,17 @@ pub(super) struct Content {
 
 pub(super) type Files = BTreeMap<Ino, Content>;
 
-pub(super) fn mount(device: &Arc<RamDevice>) -> FileSystem {
-    let options = MountOptions {
+pub(super) fn options() -> MountOptions {
+    MountOptions {
         background: Background::None,
         cache_bytes: 16 << 20,
         recovery_threads: Some(1),
         ..MountOptions::default()
-    };
-    FileSystem::open(share(Arc::clone(device)), options).unwrap()
+    }
+}
+
+pub(super) fn mount(device: &Arc<RamDevice>) -> FileSystem {
+    FileSystem::open(share(Arc::clone(device)), options()).unwrap()
 }
 
 fn new(mode: u32) -> NewInode {

@@ -10,6 +10,7 @@ pub(crate) mod disk;
 mod files;
 mod holes;
 mod hostile;
+mod images;
 mod journals;
 mod media;
 mod mounted;

@@ -11,7 +11,7 @@
 //!
 //! | share | of `cache=` | cannot be evicted | who makes room, and how |
 //! |---|---|---|---|
-//! | nodes, with their copies for a checkpoint | 1/4 | dirty nodes | operations: checkpoint |
+//! | nodes, and the images that a task of a checkpoint writes | 1/4 | dirty nodes | operations: checkpoint |
 //! | inodes, dentries, attributes | 1/8 | with pages or atimes | page users, unpins: write-back |
 //! | records of the log | 1/16 | records that are not written | operations: commit |
 //! | owners of blocks | 1/32 | set since the last checkpoint | write-back: checkpoint |
@@ -45,8 +45,9 @@ const TABLES: u64 = 16;
 const TARGETS: u64 = 8;
 /// Maximum bytes of the dentry cache, and of the attribute cache.
 const TABLE_BYTES_MAX: u64 = 16 << 20;
-/// A checkpoint copies dirty nodes, at most half of all: bytes of copies, per node.
-const COPY_BYTES: u64 = (4096 + 128) / 2;
+/// Maximum bytes of the copies and the write that a task of a checkpoint has in hand, or a quarter
+/// of the share of nodes if that is less.
+const IMAGE_BYTES_MAX: u64 = 2 << 20;
 /// A journal's records are in memory at most three times: while they wait, while they are being
 /// written, and in the write.
 const RECORD_COPIES: u64 = 3;
@@ -97,8 +98,9 @@ impl Shares {
         let record_bytes = all / RECORDS / RECORD_COPIES / u64::from(journals);
         // Pages in the data log are records too.
         let least = small * BLOCK_BYTES_U64;
+        let node_bytes = all / NODES - IMAGE_BYTES_MAX.min(all / NODES / 4);
         Shares {
-            nodes: to_usize(all / NODES / (to_u64(NODE_BYTES) + COPY_BYTES)),
+            nodes: to_usize(node_bytes / to_u64(NODE_BYTES)),
             inodes: to_usize(inode_bytes / to_u64(INODE_BYTES)),
             table_bytes,
             target_bytes,
@@ -147,7 +149,8 @@ mod tests {
                     ..MountOptions::default()
                 };
                 let shares = Shares::of(&options, journals);
-                let sum = to_u64(shares.nodes) * (to_u64(NODE_BYTES) + COPY_BYTES)
+                let sum = to_u64(shares.nodes * NODE_BYTES)
+                    + IMAGE_BYTES_MAX.min((mib << 20) / NODES / 4)
                     + to_u64(shares.inodes * INODE_BYTES)
                     + 2 * shares.table_bytes
                     + shares.target_bytes

@@ -147,7 +147,7 @@ fn a_checkpoint_tells_its_steps() {
             _ => None,
         })
         .collect();
-    let all = ["cut", "copied", "committed", "images", "space", "headers"];
+    let all = ["cut", "images", "committed", "nat", "space", "headers"];
     assert_eq!(steps, all);
     let join = |event| matches!(event, TraceEvent::Join { operation, .. } if operation == OpKind::Create.number());
     assert!(batch.records.iter().any(|record| join(record.event)));

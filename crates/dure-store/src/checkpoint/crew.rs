@@ -16,8 +16,9 @@
 
 use dure_sync::{Condvar, CoreId, Mutex, MutexGuard};
 
-use super::{Target, Written};
+use super::Written;
 use crate::error::Result;
+use crate::format::nat::NatEntry;
 use crate::node::NodeRef;
 use crate::ranks::CREW;
 use crate::units::Nid;
@@ -25,10 +26,12 @@ use crate::units::Nid;
 /// What a checkpoint does, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Copies the dirty nodes.
-    Copy,
-    /// Writes their images, and the NAT pairs that name these.
-    Nodes,
+    /// Asks the space map about the images that are replaced.
+    Check,
+    /// Copies the dirty nodes and writes their images.
+    Images,
+    /// Writes the NAT pairs that name these.
+    Nat,
     /// Writes what has changed in SIT and summaries.
     Space,
     /// The checkpoint is durable: frees what it held.
@@ -42,8 +45,8 @@ pub(crate) struct Share {
     pub(crate) partition: CoreId,
     /// Its dirty nodes.
     pub(crate) nodes: Vec<NodeRef>,
-    /// What is to become durable of them, until it is written.
-    pub(crate) targets: Vec<(Nid, Target)>,
+    /// What the NAT is to say of them, until it does.
+    pub(crate) entries: Vec<(Nid, NatEntry)>,
     /// SIT pairs to write.
     pub(crate) sit_pairs: Vec<u32>,
     /// What was written.
@@ -55,7 +58,7 @@ impl Share {
         Share {
             partition,
             nodes: Vec::new(),
-            targets: Vec::new(),
+            entries: Vec::new(),
             sit_pairs: Vec::new(),
             written: Written::default(),
         }
@@ -215,7 +218,7 @@ mod tests {
         let work = {
             let done = done.clone();
             move |step: Step, share: &mut Share| {
-                let first = step == Step::Copy;
+                let first = step == Step::Check;
                 if !first {
                     assert_eq!(
                         done[0].load(Ordering::Acquire),
@@ -241,9 +244,9 @@ mod tests {
             }
             let session = crew.open();
             let mut all = shares(6);
-            let ran = crew.run(Step::Copy, &mut all, &work);
+            let ran = crew.run(Step::Check, &mut all, &work);
             ran.expect("no share fails");
-            let ran = crew.run(Step::Nodes, &mut all, &work);
+            let ran = crew.run(Step::Images, &mut all, &work);
             ran.expect("no share fails");
             drop(session);
             assert!(all.iter().all(|share| share.sit_pairs.len() == 2));
@@ -278,7 +281,7 @@ mod tests {
             calls.fetch_add(1, Ordering::Relaxed);
             Err(crate::error::Error::NoSpace { what: "a test" })
         };
-        assert!(crew.run(Step::Nodes, &mut all, &failing).is_err());
+        assert!(crew.run(Step::Images, &mut all, &failing).is_err());
         assert_eq!((all.len(), calls.load(Ordering::Relaxed)), (5, 1));
         crew.run(Step::End, &mut all, &|_, _| Ok(())).unwrap();
     }

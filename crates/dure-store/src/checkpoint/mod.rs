@@ -57,6 +57,9 @@ pub enum Target {
     Keep(NatEntry),
 }
 
+/// An image and the block that it goes to.
+type Placed = (BlockNo, Nid, NodeImage);
+
 /// What was written and does not count yet.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
@@ -100,26 +103,12 @@ impl Writer<'_> {
         state: &mut CheckpointState,
         targets: Vec<(Nid, Target)>,
     ) -> Result<()> {
-        self.check_images(targets.iter().map(|(nid, target)| (nid, target)))?;
+        self.check_images(targets.iter().map(|(nid, _)| *nid))?;
         let mut written = Written::default();
-        self.write_nodes(core, targets, &mut written)?;
+        let entries = self.write_images(core, targets.into_iter(), &mut written)?;
+        self.write_nat(entries, &mut written)?;
         self.write_space(&self.space.changed_pairs(), &mut written)?;
         self.complete(state, std::iter::once(&written))
-    }
-
-    /// Writes images and the NAT pairs that name them. No other task writes these pairs. Frees each
-    /// image once it is written: the first touch of fresh memory is most of what a checkpoint takes.
-    ///
-    /// # Errors
-    /// As [`Writer::write`].
-    pub(crate) fn write_nodes(
-        &self,
-        core: CoreId,
-        targets: Vec<(Nid, Target)>,
-        written: &mut Written,
-    ) -> Result<()> {
-        let entries = self.write_images(core, targets, written)?;
-        self.write_nat(entries, written)
     }
 
     /// What was written is named: in packs, and in the header, which the caller writes after the
@@ -154,12 +143,9 @@ impl Writer<'_> {
     ///
     /// # Errors
     /// `Corrupt`, naming the block.
-    pub(crate) fn check_images<'t, T: 't>(
-        &self,
-        targets: impl Iterator<Item = (&'t Nid, T)>,
-    ) -> Result<()> {
-        for (nid, _) in targets {
-            let old = self.nat.entry(*nid)?.block();
+    pub(crate) fn check_images(&self, nids: impl Iterator<Item = Nid>) -> Result<()> {
+        for nid in nids {
+            let old = self.nat.entry(nid)?.block();
             if !old.is_none() {
                 self.space.expect_image(old)?;
             }
@@ -176,57 +162,77 @@ impl Writer<'_> {
         }
     }
 
-    fn write_images(
+    /// Writes images, and returns what the NAT is to say of the nodes. Asks for a target when what it
+    /// holds of those before is written, but for one write's: the first touch of memory for
+    /// thousands of copies takes longer than all the rest.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub(crate) fn write_images(
         &self,
         core: CoreId,
-        targets: Vec<(Nid, Target)>,
+        mut targets: impl Iterator<Item = (Nid, Target)>,
         written: &mut Written,
     ) -> Result<Vec<(Nid, NatEntry)>> {
-        let mut entries = Vec::with_capacity(targets.len());
-        let mut placed = Vec::new();
-        for (nid, target) in targets {
-            entries.push((
-                nid,
-                match target {
-                    Target::Tombstone(version) => NatEntry::tombstone(version),
-                    Target::Keep(entry) => entry,
-                    Target::Image(image) => {
-                        let Some(block) = self.space.alloc_node(core) else {
-                            return Err(Error::NoSpace {
-                                what: "blocks reserved for node images",
-                            });
-                        };
-                        let free = free_inodes(nid, &image);
-                        let entry = NatEntry::live(block, image.kind, free, image.version_max());
-                        placed.push((block, nid, image));
-                        entry
-                    }
-                },
-            ));
+        let mut entries = Vec::with_capacity(targets.size_hint().0);
+        let (mut placed, mut bytes) = (Vec::new(), Vec::new());
+        loop {
+            let known = entries.len();
+            for (nid, target) in targets.by_ref().take(IMAGES_PER_WRITE) {
+                entries.push((nid, self.place(core, nid, target, &mut placed)?));
+            }
+            if entries.len() == known {
+                return Ok(entries);
+            }
+            written.images += placed.len();
+            self.write_placed(&mut placed, &mut bytes)?;
         }
-        placed.sort_by_key(|(block, _, _)| *block);
-        let mut bytes = vec![0; placed.len().min(IMAGES_PER_WRITE) * BLOCK_BYTES];
-        written.images += placed.len();
-        let mut rest = placed.into_iter();
-        while let Some(&(first, ..)) = rest.as_slice().first() {
-            let blocks = rest.as_slice().iter().map(|(block, _, _)| *block);
-            let count = contiguous(blocks, IMAGES_PER_WRITE);
-            let bytes = &mut bytes[..count * BLOCK_BYTES];
-            for (image, out) in rest
-                .by_ref()
-                .take(count)
-                .zip(bytes.chunks_exact_mut(BLOCK_BYTES))
-            {
+    }
+
+    /// What the NAT is to say of the node, and a block for its image, if it has one.
+    fn place(
+        &self,
+        core: CoreId,
+        nid: Nid,
+        target: Target,
+        placed: &mut Vec<Placed>,
+    ) -> Result<NatEntry> {
+        let image = match target {
+            Target::Tombstone(version) => return Ok(NatEntry::tombstone(version)),
+            Target::Keep(entry) => return Ok(entry),
+            Target::Image(image) => image,
+        };
+        let block = self.space.alloc_node(core).ok_or(Error::NoSpace {
+            what: "blocks reserved for node images",
+        })?;
+        let free = free_inodes(nid, &image);
+        let entry = NatEntry::live(block, image.kind, free, image.version_max());
+        placed.push((block, nid, image));
+        Ok(entry)
+    }
+
+    /// Writes these images, at most those of one write, and frees them.
+    fn write_placed(&self, placed: &mut Vec<Placed>, bytes: &mut Vec<u8>) -> Result<()> {
+        placed.sort_unstable_by_key(|(block, _, _)| *block);
+        bytes.resize(bytes.len().max(placed.len() * BLOCK_BYTES), 0);
+        let mut rest = placed.as_slice();
+        while let Some(&(first, ..)) = rest.first() {
+            let blocks = rest.iter().map(|(block, _, _)| *block);
+            let (run, after) = rest.split_at(contiguous(blocks, IMAGES_PER_WRITE));
+            let bytes = &mut bytes[..run.len() * BLOCK_BYTES];
+            for (image, out) in run.iter().zip(bytes.chunks_exact_mut(BLOCK_BYTES)) {
                 self.seal(image, out);
             }
             self.region.write(first, bytes)?;
+            rest = after;
         }
-        Ok(entries)
+        placed.clear();
+        Ok(())
     }
 
     /// The image as it is to lie in `block`, whose owner it is from now on.
-    fn seal(&self, (block, nid, image): (BlockNo, Nid, NodeImage), out: &mut [u8]) {
-        image.seal(out, nid, block, self.checkpoint, self.layout.crc_seed);
+    fn seal(&self, (block, nid, image): &Placed, out: &mut [u8]) {
+        image.seal(out, *nid, *block, self.checkpoint, self.layout.crc_seed);
         let owner = SummaryEntry {
             nid: U64::new(nid.0),
             kind: OWNER_NODE,
@@ -234,11 +240,19 @@ impl Writer<'_> {
             slot: 0,
             reserved: 0,
         };
-        self.space.set_owner(block, owner);
+        self.space.set_owner(*block, owner);
     }
 
-    /// Writes the NAT pairs, moves the images in the space map and counts nodes and inodes.
-    fn write_nat(&self, mut sorted: Vec<(Nid, NatEntry)>, written: &mut Written) -> Result<()> {
+    /// Writes the NAT pairs with these entries, moves the images in the space map and counts nodes
+    /// and inodes. No other task writes these pairs.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub(crate) fn write_nat(
+        &self,
+        mut sorted: Vec<(Nid, NatEntry)>,
+        written: &mut Written,
+    ) -> Result<()> {
         sorted.sort_by_key(|(nid, _)| *nid);
         for group in sorted.chunk_by(|(a, _), (b, _)| place_of(*a).0 == place_of(*b).0) {
             let (index, _) = place_of(group[0].0);
@@ -346,22 +360,28 @@ impl CheckpointState {
     }
 }
 
-/// Copies of the nodes, one per nid, ascending: of nodes with the same nid, the one with the
-/// greatest version counts.
-pub(crate) fn targets_of(nodes: &[NodeRef]) -> Vec<(Nid, Target)> {
-    let copies = nodes.iter().map(|node| {
-        let image = node.copy();
-        // Asked after the copy: a node freed meanwhile must get a tombstone, not an image.
-        match node.freed_and_joined() {
-            Some(version) => (node.nid, version, Target::Tombstone(version)),
-            None => (node.nid, image.version_max(), Target::Image(image)),
-        }
-    });
-    let mut lives: Vec<_> = copies.collect();
-    lives.sort_unstable_by_key(|(nid, version, _)| (*nid, std::cmp::Reverse(*version)));
-    lives.dedup_by_key(|(nid, _, _)| *nid);
-    lives
-        .into_iter()
-        .map(|(nid, _, target)| (nid, target))
-        .collect()
+/// What is to become durable of these nodes, which a checkpoint has taken off their lists: one
+/// target per nid, ascending. Each is made when the iterator gets to it, so that no more copies are
+/// in memory than the caller keeps.
+pub(crate) fn targets_of(nodes: &mut [NodeRef]) -> impl Iterator<Item = (Nid, Target)> {
+    nodes.sort_unstable_by_key(|node| node.nid);
+    nodes
+        .chunk_by(|one, next| one.nid == next.nid)
+        .map(|lives| {
+            // Before the copy: a change that comes later puts the node on a list again.
+            lives.iter().for_each(|node| node.clear_dirty());
+            // A life begins when the free that ended the one before is valid, above its version.
+            let last = lives.iter().max_by_key(|node| node.read(0).version());
+            target_of(last.expect("a chunk is not empty"))
+        })
+}
+
+fn target_of(node: &NodeRef) -> (Nid, Target) {
+    let image = node.copy();
+    // Asked after the copy: a node freed meanwhile must get a tombstone, not an image.
+    let target = match node.freed_and_joined() {
+        Some(version) => Target::Tombstone(version),
+        None => Target::Image(image),
+    };
+    (node.nid, target)
 }

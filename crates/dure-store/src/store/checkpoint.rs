@@ -2,17 +2,19 @@
 //! meanwhile.
 //!
 //! # Order, each step with the crash it guards against
-//! 1. cut, copies, commit of everything copied: a NAT entry must never name an image that holds
-//!    bytes of a handle that is lost (model case A4).
-//! 2. images to free blocks, and NAT pairs to slots that do not count; then SIT and summaries, which
-//!    must have every image as live, then packs. In any order on the medium: until the header is
-//!    written, none of it counts, and the logs still have it all.
+//! 1. cut, copies and their images to free blocks, commit of everything copied: a NAT entry must
+//!    never name an image that holds bytes of a handle that is lost (model case A4). Before the
+//!    commit nothing names the image but itself; so a rebuild asks summaries which images counted
+//!    (`dure_check`).
+//! 2. NAT pairs to slots that do not count; then SIT and summaries, which must have every image as
+//!    live, then packs. In any order on the medium: until the header is written, none of it counts,
+//!    and the logs still have it all.
 //! 3. flush, then the volume header, which names the packs and so everything: it must never name
 //!    what is not there (A5, A6, A9).
 //! 4. flush, then the journal headers: a tail must never pass what no durable table covers (A7).
 //! 5. flush: log space and old images are used again only now (A8).
 //!
-//! Each partition has a [`Share`] of copies, images, NAT pairs and SIT pairs, and no share has to do
+//! Each partition has a [`Share`] of images, NAT pairs and SIT pairs, and no share has to do
 //! with another: the tasks of a [`Crew`](crate::checkpoint::crew::Crew) do them at the same time.
 //! Commit, flushes, packs and headers are made once, by the task that makes the checkpoint, when
 //! all shares are done.
@@ -75,7 +77,7 @@ impl Store {
         let images = std::cell::Cell::new(0);
         self.crew.help(own, &|step, share| {
             self.do_share(step, share)?;
-            if step == Step::Nodes {
+            if step == Step::Images {
                 images.set(images.get() + to_u64(share.written.images));
             }
             Ok(())
@@ -144,19 +146,21 @@ impl Store {
     /// A partition's part of a step, for the task that makes the checkpoint or one that helps.
     fn do_share(&self, step: Step, share: &mut Share) -> Result<()> {
         match step {
-            Step::Copy => {
-                // Before its copy: a change that comes later puts the node on a list again.
-                share.nodes.iter().for_each(|node| node.clear_dirty());
-                share.targets = targets_of(&share.nodes);
-                let targets = share.targets.iter();
-                self.checkpoint_writer()
-                    .check_images(targets.map(|(nid, target)| (nid, target)))
+            Step::Check => {
+                let nids = share.nodes.iter().map(|node| node.nid);
+                self.checkpoint_writer().check_images(nids)
             }
-            Step::Nodes => {
+            Step::Images => {
                 let core = self.options.alloc.partition(share.partition);
+                let targets = targets_of(&mut share.nodes);
                 let writer = self.checkpoint_writer();
-                let targets = std::mem::take(&mut share.targets);
-                writer.write_nodes(core, targets, &mut share.written)
+                share.entries = writer.write_images(core, targets, &mut share.written)?;
+                Ok(())
+            }
+            Step::Nat => {
+                let entries = std::mem::take(&mut share.entries);
+                let writer = self.checkpoint_writer();
+                writer.write_nat(entries, &mut share.written)
             }
             Step::Space => {
                 let writer = self.checkpoint_writer();
@@ -224,12 +228,20 @@ impl Store {
         shares: &mut Vec<Share>,
     ) -> Result<()> {
         let (journal, writer) = (self.journal(), self.checkpoint_writer());
+        // All shares, before any writes: if the space map is wrong, what it calls free may be
+        // anything.
+        self.run_shares(Step::Check, shares)?;
         // The copies may hold changes younger than the cut: those too must be valid before a NAT
         // entry names the image (model case A4). Crash scenario if a share is copied after this: an
         // image has half of an operation whose record is lost, and the other half is in no image.
-        self.run_shares(Step::Copy, shares)?;
-        writer.trace("copied");
-        self.commit_for_checkpoint()?;
+        if !self.options.store_rules.commit_before_nat.holds() {
+            self.commit_for_checkpoint()?;
+        }
+        self.run_shares(Step::Images, shares)?;
+        writer.trace("images");
+        if self.options.store_rules.commit_before_nat.holds() {
+            self.commit_for_checkpoint()?;
+        }
         // Data that is only in a log goes to its block before the first flush. Crash scenario
         // otherwise: the tail passes the handle that carries it, and a slot names a block that was
         // never written. After the cut was taken: what its handles logged is in the table.
@@ -245,17 +257,17 @@ impl Store {
         // Crash scenario if SIT pairs are written before all partitions have moved their images:
         // the SIT has an image that the NAT names as free, and no log names it.
         let order = if self.options.store_rules.nodes_before_space.holds() {
-            [Step::Nodes, Step::Space]
+            [Step::Nat, Step::Space]
         } else {
-            [Step::Space, Step::Nodes]
+            [Step::Space, Step::Nat]
         };
         for step in order {
             if step == Step::Space {
                 deal(self.space.changed_pairs(), shares);
             }
             self.run_shares(step, shares)?;
-            if step == Step::Nodes {
-                writer.trace("images");
+            if step == Step::Nat {
+                writer.trace("nat");
             }
         }
         writer.complete(state, shares.iter().map(|share| &share.written))?;

@@ -242,7 +242,8 @@ impl Mount {
         let checkpoint = state.header.checkpoint.get() + 1;
         let writer = self.writer(space, checkpoint);
         // Before anything is written: a mount that is refused has changed nothing.
-        writer.check_images(replayed.nodes.iter().filter(|(_, node)| node.changed))?;
+        let changed = replayed.nodes.iter().filter(|(_, node)| node.changed);
+        writer.check_images(changed.map(|(nid, _)| *nid))?;
         // Before the first flush of the checkpoint: the logs, which have this data too, are emptied
         // by the volume header after it.
         let bad = recovery::replace::place_pages(&self.base(), placement, &mut replayed)?;

@@ -1,6 +1,7 @@
 //! The core without names and files: nodes made, changed and freed by operations, over crashes.
 
 mod granules;
+mod images;
 #[cfg(dure_backend = "sim")]
 mod left;
 mod policies;
