@@ -12,6 +12,7 @@
 //!   [`Persisted`] may be pointed to ([`Region::publish`]).
 //! * [`record`]: a region that keeps every store, write-back and fence, and every state that a
 //!   crash may leave of them.
+//! * [`Memory`]: sparse memory without any of this, for disks in memory.
 //! * Inside, `instructions` has what the processor offers, `access` copies that survive SIGBUS, and
 //!   `mapping` the memory itself.
 //!
@@ -66,6 +67,7 @@ mod access;
 mod error;
 mod instructions;
 mod mapping;
+mod memory;
 mod persist;
 pub mod record;
 mod region;
@@ -73,6 +75,7 @@ mod region;
 pub use error::{Error, Result};
 pub use instructions::WriteBack;
 pub use mapping::{Access, Medium, Need};
+pub use memory::Memory;
 pub use persist::{Dirty, Flushed, Persisted};
 pub use region::Region;
 

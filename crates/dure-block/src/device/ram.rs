@@ -1,49 +1,46 @@
 //! A RAM disk that really stores, and images of its content.
 //!
 //! **Problem.** Tests, the simulator and in-memory volumes need a device that scales with cores and
-//! takes memory only for what was written. **Structure.** A radix tree of two levels, allocated at
-//! first use: tables of 512 chunks of 64 blocks. Each block has its own lock, on a cache line of
-//! its own, so cores contend only for the same block. **Invariants.** A block is written and read
-//! as a whole. **Crash.** Everything written is kept as long as the process lives.
+//! takes memory only for what was written, and a request should cost what its copy costs.
+//! **Structure.** One sparse mapping ([`Memory`]): the blocks, and after them a byte for each, which
+//! is not 0 once the block was written. A write copies, then sets the byte, if it is not set; a
+//! discard clears the byte, then gives the block's page back. **Invariants.** A block of which the
+//! byte is 0 has no content. There is no lock: requests of the same block under way at once give a
+//! mixture, as on any device. **Crash.** Everything written is kept as long as the process lives.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
-use dure_sync::{Arc, CachePadded, OnceLock, RwLock};
+use dure_pmem::Memory;
+use dure_sync::Arc;
 
 use crate::buf::Block;
-use crate::rank::RAM_RANK;
 use crate::{BLOCK_BYTES, Device, DeviceInfo, Io, Lba, Result, blocks_of};
 
-const CHUNK_BLOCKS: usize = 64;
-const TABLE_CHUNKS: usize = 512;
-
-/// [RamDevice.block] The content; none = zeroes.
-type StoredBlock = CachePadded<RwLock<RAM_RANK, Option<Box<Block>>>>;
-type Chunk = Box<[StoredBlock]>;
-type Table = Box<[OnceLock<Chunk>]>;
-
 /// A sparse RAM disk.
+#[derive(Debug)]
 pub struct RamDevice {
     info: DeviceInfo,
-    tables: Box<[OnceLock<Table>]>,
+    memory: Memory,
 }
 
 impl RamDevice {
     /// A RAM disk of `blocks` blocks of zeroes.
     ///
     /// # Panics
-    /// If `blocks` is beyond 2^36 (256 TiB): the table of tables would be too large.
+    /// If the process gets no addresses for them: beyond 2^34 blocks (64 TiB), or where a limit
+    /// (`ulimit -v`, `vm.overcommit_memory=2`) forbids it.
     #[must_use]
     pub fn new(name: &str, blocks: u64) -> Self {
-        assert!(
-            blocks <= 1 << 36,
-            "a RAM disk of {blocks} blocks is too large"
-        );
-        let tables = index_of(blocks).div_ceil(CHUNK_BLOCKS * TABLE_CHUNKS);
+        let bytes = blocks.checked_mul(BLOCK_BYTES as u64 + 1);
+        let memory = bytes.map(|bytes| Memory::new(bytes.max(1)));
+        let Some(Ok(memory)) = memory else {
+            panic!("a RAM disk of {blocks} blocks is too large: {memory:?}");
+        };
         Self {
             info: DeviceInfo::in_memory(name, blocks),
-            tables: (0..tables).map(|_| OnceLock::new()).collect(),
+            memory,
         }
     }
 
@@ -52,7 +49,7 @@ impl RamDevice {
     pub fn from_image(name: &str, image: &Image) -> Self {
         let device = Self::new(name, image.blocks());
         for (lba, block) in &image.map {
-            device.store(*lba, Some(block.bytes()));
+            device.store(index_of(lba.number()), block.bytes());
         }
         device
     }
@@ -63,71 +60,56 @@ impl RamDevice {
         Self::from_image(name, &Image::from_bytes(bytes))
     }
 
-    /// A copy of the content. Blocks written meanwhile may be old or new, each as a whole.
+    /// A copy of the content. Of blocks that are written meanwhile it may have parts.
     #[must_use]
     pub fn snapshot(&self) -> Image {
         let mut image = Image::zeroed(self.info.blocks);
-        for (table_index, table) in self.tables.iter().enumerate() {
-            let Some(table) = table.get() else { continue };
-            for (chunk_index, chunk) in table.iter().enumerate() {
-                let Some(chunk) = chunk.get() else { continue };
-                for (block_index, block) in chunk.iter().enumerate() {
-                    if let Some(block) = &*block.read() {
-                        let number =
-                            (table_index * TABLE_CHUNKS + chunk_index) * CHUNK_BLOCKS + block_index;
-                        let number = u64::try_from(number).expect("block numbers fit in 64 bits");
-                        image.set(Lba::new(number), SharedBlock::new(&block.0));
-                    }
-                }
-            }
-        }
+        let mut content = [0; BLOCK_BYTES];
+        self.for_each_stored(|block| {
+            self.memory.read(block * BLOCK_BYTES, &mut content);
+            let number = u64::try_from(block).expect("block numbers fit in 64 bits");
+            image.set(Lba::new(number), SharedBlock::new(&content));
+        });
         image
     }
 
     /// How many blocks take memory.
     #[must_use]
     pub fn stored_blocks(&self) -> usize {
-        self.snapshot().map.len()
+        let mut count = 0;
+        self.for_each_stored(|_| count += 1);
+        count
     }
 
-    fn find(&self, lba: Lba) -> Option<&StoredBlock> {
-        let (table, chunk, block) = place(lba);
-        Some(&self.tables[table].get()?[chunk].get()?[block])
-    }
-
-    fn find_or_make(&self, lba: Lba) -> &StoredBlock {
-        let (table, chunk, block) = place(lba);
-        let table =
-            self.tables[table].get_or_init(|| (0..TABLE_CHUNKS).map(|_| OnceLock::new()).collect());
-        let chunk = table[chunk].get_or_init(|| {
-            (0..CHUNK_BLOCKS)
-                .map(|_| CachePadded::new(RwLock::new(None)))
-                .collect()
-        });
-        &chunk[block]
-    }
-
-    fn store(&self, lba: Lba, bytes: Option<&[u8]>) {
-        match bytes {
-            Some(bytes) => match &mut *self.find_or_make(lba).write() {
-                Some(block) => block.0.copy_from_slice(bytes),
-                empty => *empty = Some(Block::boxed(bytes)),
-            },
-            None => {
-                if let Some(block) = self.find(lba) {
-                    *block.write() = None;
-                }
+    fn for_each_stored(&self, mut what: impl FnMut(usize)) {
+        let blocks = index_of(self.info.blocks);
+        let mut marks = [0; BLOCK_BYTES];
+        for first in (0..blocks).step_by(marks.len()) {
+            let marks = &mut marks[..(blocks - first).min(BLOCK_BYTES)];
+            self.memory.read(self.marks(first..first).start, marks);
+            if *marks == [0; BLOCK_BYTES][..marks.len()] {
+                continue;
             }
+            let stored = (first..).zip(&*marks).filter(|(_, mark)| **mark != 0);
+            stored.for_each(|(block, _)| what(block));
         }
     }
 
-    fn load(&self, lba: Lba, out: &mut [u8]) {
-        match self.find(lba).map(|block| block.read()) {
-            Some(guard) => match &*guard {
-                Some(block) => out.copy_from_slice(&block.0),
-                None => out.fill(0),
-            },
-            None => out.fill(0),
+    /// Where the bytes of blocks are that say whether they were written.
+    fn marks(&self, blocks: Range<usize>) -> Range<usize> {
+        let first = index_of(self.info.blocks) * BLOCK_BYTES;
+        first + blocks.start..first + blocks.end
+    }
+
+    /// Writes whole blocks from `block` on.
+    fn store(&self, block: usize, bytes: &[u8]) {
+        self.memory.store(block * BLOCK_BYTES, bytes);
+        // After the copy: a discard that clears the mark later frees the page later still.
+        for block in block..block + bytes.len() / BLOCK_BYTES {
+            let at = self.marks(block..block).start;
+            if self.memory.byte(at) == 0 {
+                self.memory.store(at, &[1]);
+            }
         }
     }
 }
@@ -136,55 +118,29 @@ fn index_of(number: u64) -> usize {
     usize::try_from(number).expect("the size of a RAM disk fits in memory addresses")
 }
 
-fn place(lba: Lba) -> (usize, usize, usize) {
-    let block = index_of(lba.number());
-    let chunk = block / CHUNK_BLOCKS;
-    (
-        chunk / TABLE_CHUNKS,
-        chunk % TABLE_CHUNKS,
-        block % CHUNK_BLOCKS,
-    )
-}
-
 impl Device for RamDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
     fn execute(&self, io: Io<'_>) -> Result<()> {
+        let mut block = index_of(io.lba().number());
         match io {
-            Io::Read { mut lba, out } => {
-                for block in out.chunks_exact_mut(BLOCK_BYTES) {
-                    self.load(lba, block);
-                    lba = lba.offset(1);
-                }
-            }
-            Io::Write {
-                mut lba,
-                parts,
-                flags: _,
-            } => {
-                for block in parts.iter().flat_map(|part| part.chunks_exact(BLOCK_BYTES)) {
-                    self.store(lba, Some(block));
-                    lba = lba.offset(1);
+            Io::Read { out, .. } => self.memory.read(block * BLOCK_BYTES, out),
+            Io::Write { parts, .. } => {
+                for part in parts {
+                    self.store(block, part);
+                    block += part.len() / BLOCK_BYTES;
                 }
             }
             Io::Flush => {}
-            Io::Discard { lba, blocks } => {
-                for number in 0..blocks {
-                    self.store(lba.offset(number), None);
-                }
+            Io::Discard { blocks, .. } => {
+                let end = block + index_of(blocks);
+                self.memory.zero(self.marks(block..end));
+                self.memory.zero(block * BLOCK_BYTES..end * BLOCK_BYTES);
             }
         }
         Ok(())
-    }
-}
-
-impl fmt::Debug for RamDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RamDevice")
-            .field("info", &self.info)
-            .finish_non_exhaustive()
     }
 }
 
