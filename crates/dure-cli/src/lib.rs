@@ -32,9 +32,10 @@ use dure_bench::{note, print};
 
 use args::{Args, Command};
 
-/// Runs the command in `argv` (its own name first).
+/// Runs the command in `argv` (its own name first). `return_memory_soon` makes the allocator give freed
+/// memory back to the system at once: a mount with a small cache asks for it.
 #[must_use]
-pub fn main(argv: Vec<OsString>) -> ExitCode {
+pub fn main(argv: Vec<OsString>, return_memory_soon: fn()) -> ExitCode {
     let argv = name::expand(argv);
     let checking = argv.get(1).is_some_and(|command| command == "check");
     let matches = manual::command().try_get_matches_from(argv);
@@ -51,7 +52,7 @@ pub fn main(argv: Vec<OsString>) -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let status = print::until_closed(|| match run(args.command) {
+    let status = print::until_closed(|| match run(args.command, return_memory_soon) {
         Ok(code) => code,
         Err(error) => {
             note!("dure: {}", message(&error));
@@ -82,10 +83,10 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
     text
 }
 
-fn run(command: Command) -> anyhow::Result<u8> {
+fn run(command: Command, return_memory_soon: fn()) -> anyhow::Result<u8> {
     match command {
         Command::Mkfs(args) => command::mkfs::run(&args),
-        Command::Mount(args) => command::mount::run(&args),
+        Command::Mount(args) => command::mount::run(&args, return_memory_soon),
         Command::Umount(args) => command::umount::run(&args),
         Command::Check(args) => command::check::run(&args),
         Command::Undo(args) => command::undo::run(&args),

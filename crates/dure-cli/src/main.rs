@@ -34,16 +34,22 @@ mod allocator {
     }
 
     /// Returns freed memory to the system soon. The allocator keeps it for a second, by thread:
-    /// with `cache=16M` and 16 tasks that sync that was as much as the cache. A setting in the
-    /// environment (`MIMALLOC_PURGE_DELAY`) takes precedence.
+    /// with `cache=16M` and 16 tasks that sync that was as much as the cache. But each return
+    /// interrupts all processors that the process runs on, so only a small cache asks for it. A
+    /// setting in the environment (`MIMALLOC_PURGE_DELAY`) takes precedence.
     pub(super) fn return_memory_soon() {
         mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MILLISECONDS);
     }
 }
 
+#[cfg(dure_backend = "sim")]
+mod allocator {
+    /// Nothing: it is the simulated machine's.
+    pub(super) fn return_memory_soon() {}
+}
+
 fn main() -> ExitCode {
-    #[cfg(not(dure_backend = "sim"))]
-    allocator::return_memory_soon();
     allow_huge_slabs();
-    dure_cli::main(std::env::args_os().collect())
+    let argv = std::env::args_os().collect();
+    dure_cli::main(argv, allocator::return_memory_soon)
 }

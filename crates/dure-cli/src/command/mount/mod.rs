@@ -28,11 +28,17 @@ use crate::log::{self, Level};
 use crate::metrics::Metrics;
 use crate::volume::{self, Access};
 
-pub(crate) fn run(args: &Mount) -> Result<u8> {
+/// A cache of which what the allocator keeps of freed memory would be a considerable part.
+const SMALL_CACHE_BYTES: u64 = 256 << 20;
+
+pub(crate) fn run(args: &Mount, return_memory_soon: fn()) -> Result<u8> {
     if args.options.iter().any(|option| option == "remount") {
         return remount::run(args);
     }
     let (options, settings) = options::parse(args)?;
+    if options.cache_bytes < SMALL_CACHE_BYTES {
+        return_memory_soon();
+    }
     check_place(args)?;
     if args.fake {
         return look(args, options);
