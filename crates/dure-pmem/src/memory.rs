@@ -12,7 +12,7 @@ use std::ops::Range;
 use rustix::mm::{Advice, madvise};
 
 use crate::mapping::Mapping;
-use crate::{Error, Result, access};
+use crate::{Result, access};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -27,8 +27,7 @@ impl Memory {
     ///
     /// # Errors
     /// That of the system: so many addresses are not free, or not allowed.
-    pub fn new(bytes: u64) -> Result<Memory> {
-        let bytes = usize::try_from(bytes).map_err(|_| Error::Map { errno: libc::EFBIG })?;
+    pub fn new(bytes: usize) -> Result<Memory> {
         let mapping = Mapping::anonymous(bytes)?;
         Ok(Memory { mapping })
     }

@@ -1,46 +1,50 @@
-//! A RAM disk that really stores, and images of its content.
+//! A RAM disk that really stores.
 //!
 //! **Problem.** Tests, the simulator and in-memory volumes need a device that scales with cores and
 //! takes memory only for what was written, and a request should cost what its copy costs.
-//! **Structure.** One sparse mapping ([`Memory`]): the blocks, and after them a byte for each, which
-//! is not 0 once the block was written. A write copies, then sets the byte, if it is not set; a
-//! discard clears the byte, then gives the block's page back. **Invariants.** A block of which the
-//! byte is 0 has no content. There is no lock: requests of the same block under way at once give a
-//! mixture, as on any device. **Crash.** Everything written is kept as long as the process lives.
+//! **Structure.** Sparse mappings ([`Memory`]) of a TiB each, as no free range of addresses is as
+//! long as the largest disk: in each the blocks, and after them a byte for each, which is not 0 once
+//! the block was written. A write copies, then sets the byte, if it is not set; a discard clears the
+//! byte, then gives the block's page back. **Invariants.** A block of which the byte is 0 has no
+//! content. There is no lock: requests of the same block under way at once give a mixture, as on any
+//! device. **Crash.** Everything written is kept as long as the process lives.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 
 use dure_pmem::Memory;
-use dure_sync::Arc;
 
-use crate::buf::Block;
+pub use self::image::{Image, SharedBlock};
 use crate::{BLOCK_BYTES, Device, DeviceInfo, Io, Lba, Result, blocks_of};
+
+mod image;
+
+/// Blocks of a mapping.
+const PIECE_BLOCKS: usize = 1 << 28;
 
 /// A sparse RAM disk.
 #[derive(Debug)]
 pub struct RamDevice {
     info: DeviceInfo,
-    memory: Memory,
+    pieces: Box<[Piece]>,
 }
 
 impl RamDevice {
     /// A RAM disk of `blocks` blocks of zeroes.
     ///
     /// # Panics
-    /// If the process gets no addresses for them: beyond 2^34 blocks (64 TiB), or where a limit
+    /// If the process gets no addresses for them: from some 120 TiB on, or where a limit
     /// (`ulimit -v`, `vm.overcommit_memory=2`) forbids it.
     #[must_use]
     pub fn new(name: &str, blocks: u64) -> Self {
-        let bytes = blocks.checked_mul(BLOCK_BYTES as u64 + 1);
-        let memory = bytes.map(|bytes| Memory::new(bytes.max(1)));
-        let Some(Ok(memory)) = memory else {
-            panic!("a RAM disk of {blocks} blocks is too large: {memory:?}");
-        };
+        let end = index_of(blocks);
+        let starts = (0..end).step_by(PIECE_BLOCKS);
+        let pieces = starts.map(|start| Piece::new((end - start).min(PIECE_BLOCKS)));
+        let pieces: dure_pmem::Result<_> = pieces.collect();
         Self {
             info: DeviceInfo::in_memory(name, blocks),
-            memory,
+            pieces: pieces.unwrap_or_else(|error| {
+                panic!("a RAM disk of {blocks} blocks is too large: {error}")
+            }),
         }
     }
 
@@ -48,8 +52,8 @@ impl RamDevice {
     #[must_use]
     pub fn from_image(name: &str, image: &Image) -> Self {
         let device = Self::new(name, image.blocks());
-        for (lba, block) in &image.map {
-            device.store(index_of(lba.number()), block.bytes());
+        for (lba, block) in image.stored() {
+            device.store(lba, block.bytes());
         }
         device
     }
@@ -65,11 +69,13 @@ impl RamDevice {
     pub fn snapshot(&self) -> Image {
         let mut image = Image::zeroed(self.info.blocks);
         let mut content = [0; BLOCK_BYTES];
-        self.for_each_stored(|block| {
-            self.memory.read(block * BLOCK_BYTES, &mut content);
-            let number = u64::try_from(block).expect("block numbers fit in 64 bits");
-            image.set(Lba::new(number), SharedBlock::new(&content));
-        });
+        for (piece, first) in self.pieces.iter().zip((0..).step_by(PIECE_BLOCKS)) {
+            piece.for_each_stored(|block| {
+                piece.read(block, &mut content);
+                let number = u64::try_from(first + block).expect("block numbers fit in 64 bits");
+                image.set(Lba::new(number), SharedBlock::new(&content));
+            });
+        }
         image
     }
 
@@ -77,41 +83,88 @@ impl RamDevice {
     #[must_use]
     pub fn stored_blocks(&self) -> usize {
         let mut count = 0;
-        self.for_each_stored(|_| count += 1);
+        for piece in &self.pieces {
+            piece.for_each_stored(|_| count += 1);
+        }
         count
     }
 
-    fn for_each_stored(&self, mut what: impl FnMut(usize)) {
-        let blocks = index_of(self.info.blocks);
-        let mut marks = [0; BLOCK_BYTES];
-        for first in (0..blocks).step_by(marks.len()) {
-            let marks = &mut marks[..(blocks - first).min(BLOCK_BYTES)];
-            self.memory.read(self.marks(first..first).start, marks);
-            if *marks == [0; BLOCK_BYTES][..marks.len()] {
-                continue;
+    fn store(&self, lba: Lba, bytes: &[u8]) {
+        self.for_each_piece(lba, blocks_of(bytes.len()), |piece, at, part| {
+            piece.store(at, &bytes[bytes_of(&part)]);
+        });
+    }
+
+    /// Calls `what` with each piece that has some of `blocks` blocks from `lba` on, the first of
+    /// them in it, and which of them these are.
+    fn for_each_piece(
+        &self,
+        lba: Lba,
+        blocks: u64,
+        mut what: impl FnMut(&Piece, usize, Range<usize>),
+    ) {
+        let (first, blocks) = (index_of(lba.number()), index_of(blocks));
+        let mut done = 0;
+        while done < blocks {
+            let (piece, at) = ((first + done) / PIECE_BLOCKS, (first + done) % PIECE_BLOCKS);
+            let end = blocks.min(done + PIECE_BLOCKS - at);
+            what(&self.pieces[piece], at, done..end);
+            done = end;
+        }
+    }
+}
+
+/// One mapping.
+#[derive(Debug)]
+struct Piece {
+    memory: Memory,
+    blocks: usize,
+}
+
+impl Piece {
+    fn new(blocks: usize) -> dure_pmem::Result<Self> {
+        let memory = Memory::new(blocks * (BLOCK_BYTES + 1))?;
+        Ok(Self { memory, blocks })
+    }
+
+    fn read(&self, block: usize, out: &mut [u8]) {
+        self.memory.read(block * BLOCK_BYTES, out);
+    }
+
+    fn store(&self, block: usize, bytes: &[u8]) {
+        self.memory.store(block * BLOCK_BYTES, bytes);
+        // After the copy: a discard that clears the mark later frees the page later still.
+        for mark in self.marks(&(block..block + bytes.len() / BLOCK_BYTES)) {
+            if self.memory.byte(mark) == 0 {
+                self.memory.store(mark, &[1]);
             }
+        }
+    }
+
+    fn discard(&self, blocks: &Range<usize>) {
+        self.memory.zero(self.marks(blocks));
+        self.memory.zero(bytes_of(blocks));
+    }
+
+    /// Where the bytes of blocks are that say whether they were written.
+    fn marks(&self, blocks: &Range<usize>) -> Range<usize> {
+        let first = self.blocks * BLOCK_BYTES;
+        first + blocks.start..first + blocks.end
+    }
+
+    fn for_each_stored(&self, mut what: impl FnMut(usize)) {
+        let mut marks = [0; BLOCK_BYTES];
+        for first in (0..self.blocks).step_by(BLOCK_BYTES) {
+            let marks = &mut marks[..(self.blocks - first).min(BLOCK_BYTES)];
+            self.memory.read(self.marks(&(first..first)).start, marks);
             let stored = (first..).zip(&*marks).filter(|(_, mark)| **mark != 0);
             stored.for_each(|(block, _)| what(block));
         }
     }
+}
 
-    /// Where the bytes of blocks are that say whether they were written.
-    fn marks(&self, blocks: Range<usize>) -> Range<usize> {
-        let first = index_of(self.info.blocks) * BLOCK_BYTES;
-        first + blocks.start..first + blocks.end
-    }
-
-    /// Writes whole blocks from `block` on.
-    fn store(&self, block: usize, bytes: &[u8]) {
-        self.memory.store(block * BLOCK_BYTES, bytes);
-        // After the copy: a discard that clears the mark later frees the page later still.
-        for block in block..block + bytes.len() / BLOCK_BYTES {
-            let at = self.marks(block..block).start;
-            if self.memory.byte(at) == 0 {
-                self.memory.store(at, &[1]);
-            }
-        }
-    }
+fn bytes_of(blocks: &Range<usize>) -> Range<usize> {
+    blocks.start * BLOCK_BYTES..blocks.end * BLOCK_BYTES
 }
 
 fn index_of(number: u64) -> usize {
@@ -124,164 +177,26 @@ impl Device for RamDevice {
     }
 
     fn execute(&self, io: Io<'_>) -> Result<()> {
-        let mut block = index_of(io.lba().number());
         match io {
-            Io::Read { out, .. } => self.memory.read(block * BLOCK_BYTES, out),
-            Io::Write { parts, .. } => {
+            Io::Read { lba, out } => {
+                self.for_each_piece(lba, blocks_of(out.len()), |piece, at, part| {
+                    piece.read(at, &mut out[bytes_of(&part)]);
+                });
+            }
+            Io::Write { mut lba, parts, .. } => {
                 for part in parts {
-                    self.store(block, part);
-                    block += part.len() / BLOCK_BYTES;
+                    self.store(lba, part);
+                    lba = lba.offset(blocks_of(part.len()));
                 }
             }
             Io::Flush => {}
-            Io::Discard { blocks, .. } => {
-                let end = block + index_of(blocks);
-                self.memory.zero(self.marks(block..end));
-                self.memory.zero(block * BLOCK_BYTES..end * BLOCK_BYTES);
+            Io::Discard { lba, blocks } => {
+                self.for_each_piece(lba, blocks, |piece, at, part| {
+                    piece.discard(&(at..at + part.len()));
+                });
             }
         }
         Ok(())
-    }
-}
-
-/// One block that images share.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SharedBlock(Arc<Block>);
-
-impl SharedBlock {
-    /// A copy of `bytes`, which is one block long.
-    #[must_use]
-    pub fn new(bytes: &[u8]) -> Self {
-        Self(Arc::from(Block::boxed(bytes)))
-    }
-
-    /// The content.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.0.0
-    }
-}
-
-impl fmt::Debug for SharedBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SharedBlock")
-    }
-}
-
-/// The content of a device: sparse, immutable blocks that copies share.
-#[derive(Clone)]
-pub struct Image {
-    blocks: u64,
-    map: BTreeMap<Lba, SharedBlock>,
-}
-
-impl Image {
-    /// `blocks` blocks of zeroes.
-    #[must_use]
-    pub fn zeroed(blocks: u64) -> Self {
-        Self {
-            blocks,
-            map: BTreeMap::new(),
-        }
-    }
-
-    /// The content `bytes`, padded to whole blocks. Blocks of zeroes take no memory.
-    #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Self {
-        let mut image = Self::zeroed(blocks_of(bytes.len().next_multiple_of(BLOCK_BYTES)));
-        for (number, chunk) in (0..).zip(bytes.chunks(BLOCK_BYTES)) {
-            if chunk.iter().any(|byte| *byte != 0) {
-                let mut block = Block::boxed_zeroed();
-                block.0[..chunk.len()].copy_from_slice(chunk);
-                image.set(Lba::new(number), SharedBlock(Arc::from(block)));
-            }
-        }
-        image
-    }
-
-    /// All bytes, for small images.
-    ///
-    /// # Panics
-    /// If the image is larger than the address space.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; index_of(self.blocks) * BLOCK_BYTES];
-        for (lba, block) in &self.map {
-            let start = index_of(lba.number()) * BLOCK_BYTES;
-            bytes[start..start + BLOCK_BYTES].copy_from_slice(block.bytes());
-        }
-        bytes
-    }
-
-    /// The size in blocks.
-    #[must_use]
-    pub fn blocks(&self) -> u64 {
-        self.blocks
-    }
-
-    /// The block at `lba`; none = zeroes.
-    #[must_use]
-    pub fn get(&self, lba: Lba) -> Option<&SharedBlock> {
-        self.map.get(&lba)
-    }
-
-    /// Replaces the block at `lba`.
-    ///
-    /// # Panics
-    /// If `lba` is outside the image.
-    pub fn set(&mut self, lba: Lba, block: SharedBlock) {
-        assert!(
-            lba.number() < self.blocks,
-            "block {lba} is outside an image of {}",
-            self.blocks
-        );
-        self.map.insert(lba, block);
-    }
-
-    /// Makes the block at `lba` zeroes.
-    pub fn clear(&mut self, lba: Lba) {
-        self.map.remove(&lba);
-    }
-
-    /// The first block in which the images differ; blocks missing in one count as zeroes, and so do
-    /// blocks after its end.
-    #[must_use]
-    pub fn first_difference(&self, other: &Self) -> Option<Lba> {
-        let differs = |lba: &Lba| {
-            let (mine, theirs) = (self.bytes_at(*lba), other.bytes_at(*lba));
-            mine != theirs
-        };
-        let here = self.map.keys().copied().find(differs);
-        let there = other.map.keys().copied().find(differs);
-        match (here, there) {
-            (Some(here), Some(there)) => Some(here.min(there)),
-            (one, other) => one.or(other),
-        }
-    }
-
-    fn bytes_at(&self, lba: Lba) -> &[u8] {
-        static ZEROES: Block = Block([0; BLOCK_BYTES]);
-        self.map.get(&lba).map_or(&ZEROES.0, SharedBlock::bytes)
-    }
-}
-
-/// Images are equal if they have the same size and content, however it is stored.
-impl PartialEq for Image {
-    fn eq(&self, other: &Self) -> bool {
-        self.blocks == other.blocks && self.first_difference(other).is_none()
-    }
-}
-
-impl Eq for Image {}
-
-impl fmt::Debug for Image {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Image({} blocks, {} stored)",
-            self.blocks,
-            self.map.len()
-        )
     }
 }
 
@@ -324,6 +239,38 @@ mod tests {
             })
             .unwrap();
         assert_eq!(device.stored_blocks(), 2);
+    }
+
+    #[test]
+    fn requests_go_on_in_the_next_mapping() {
+        let device = RamDevice::new("ram", 3 << 28);
+        let (lba, flags) = (Lba::new((1 << 28) - 1), crate::WriteFlags::NONE);
+        let blocks: Vec<u8> = (0..=250)
+            .cycle()
+            .take(3 * BLOCK_BYTES)
+            .map(|byte: u8| byte / 3)
+            .collect();
+        let parts = [&blocks[..]];
+        device
+            .execute(Io::Write {
+                lba,
+                parts: &parts,
+                flags,
+            })
+            .unwrap();
+        let mut out = vec![9; blocks.len()];
+        device.execute(Io::Read { lba, out: &mut out }).unwrap();
+        assert_eq!(out, blocks);
+        let stored = device.snapshot();
+        assert_eq!(
+            stored.get(lba.offset(2)).unwrap().bytes(),
+            &blocks[2 * BLOCK_BYTES..]
+        );
+        device.execute(Io::Discard { lba, blocks: 2 }).unwrap();
+        assert_eq!(device.stored_blocks(), 1);
+        device.execute(Io::Read { lba, out: &mut out }).unwrap();
+        assert_eq!(out[..2 * BLOCK_BYTES], [0; 2 * BLOCK_BYTES]);
+        assert_eq!(out[2 * BLOCK_BYTES..], blocks[2 * BLOCK_BYTES..]);
     }
 
     #[test]
