@@ -8,7 +8,8 @@ use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::{Arc, thread};
 
 use crate::{
-    FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, ReadMode, Stamp, SyncScope,
+    Background, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, ReadMode, Stamp,
+    SyncScope,
 };
 
 /// Counts the requests that are in a device at once.
@@ -91,9 +92,11 @@ fn no_more_requests_are_in_the_device_than_there_are_tags() {
 
 #[test]
 fn the_submit_lock_lets_one_request_be_made_at_a_time() {
-    // Of reads: writes and flushes of the journal have no such lock.
+    // Of reads: writes and flushes of the journal have no such lock, and a worker makes them when
+    // its interval is over.
     let with = |value| {
         let mut options = MountOptions {
+            background: Background::None,
             cache_bytes: 64 << 10,
             ..MountOptions::default()
         };

@@ -297,7 +297,9 @@ fn recorded(
 /// The file whose data a step has changed.
 fn data_of(step: &Step) -> Option<At> {
     match step {
-        Step::Call(Call::Write { at, .. } | Call::Allocate { at, .. }) => Some(*at),
+        Step::Call(
+            Call::Write { at, .. } | Call::Truncate { at, .. } | Call::Allocate { at, .. },
+        ) => Some(*at),
         _ => None,
     }
 }
