@@ -2,7 +2,7 @@
 //! periodic sync, and with dirty pages in persistent memory.
 //!
 //! **Structure.** `trace` says what is called, `replay` calls it on fresh volumes that take turns,
-//! one for each kind of page cache, on a modelled disk beside emulated persistent memory, `chart`
+//! one for each kind of page cache, on a modelled disk and emulated persistent memory, `chart`
 //! draws the response times. The bytes of the cache are the same for all: with persistent memory half
 //! of them are there.
 //!

@@ -28,7 +28,7 @@ const METADATA_BYTES: u64 = 192 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct Subject {
     pub(super) name: &'static str,
-    /// Bytes of persistent memory for data beside the disk; `None`: there is none at all.
+    /// Bytes of persistent memory for data; `None`: there is none at all.
     pub(super) nvm_bytes: Option<u64>,
     pub(super) mount: MountOptions,
 }

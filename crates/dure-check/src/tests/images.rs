@@ -1,5 +1,5 @@
 //! A checkpoint writes images before it commits what they hold. One that a power cut ends between
-//! leaves images that never counted; a rebuild that has lost the NAT and the SIT finds them beside
+//! leaves images that never counted; a rebuild that has lost the NAT and the SIT finds them next to
 //! those that did.
 //!
 //! Crash scenario without `rebuild::belief`: a file has mode 600; chmod 640, in memory only; a

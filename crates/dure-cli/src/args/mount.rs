@@ -49,7 +49,7 @@ pub struct Mount {
     /// never; or nothing else will do; or any file is treated so, and what is synced survives the end
     /// of the server, not a power cut; or that, as slow as a module of Optane),
     /// page_cache=dram|nvram|none (files in memory, too; or also what would be written back goes to
-    /// persistent memory beside the disk first, of which it takes nvram=SIZE, half by default, and
+    /// the volume's persistent memory first, of which it takes nvram=SIZE, half by default, and
     /// moves to the disk when less than nvram_low=PERCENT of that is free, 25 by default:
     /// nvram_absorb=all|sync, all data before the call returns, or what is synced; or used where they
     /// lie, on a volume wholly in persistent memory), durability=posix|strict (a call is durable when it is synced; or when it

@@ -128,34 +128,36 @@ impl Volume {
     fn read_good(&self, batch: &mut [Moving], data: &mut [u8], report: &mut CleanReport) -> usize {
         let mut read = 0;
         for moving in batch {
-            let wanted = moving.moves.len();
+            let mut lost = Vec::new();
             moving.moves.retain(|page| {
                 let bytes = &mut data[read * BLOCK_BYTES..][..BLOCK_BYTES];
                 let slot = &page.old;
                 let good = !slot.is_written()
                     || self.placement.read_page(slot, bytes, String::new).is_ok();
                 read += usize::from(good);
+                if !good {
+                    lost.push(*page);
+                }
                 good
             });
-            if moving.moves.len() < wanted {
-                // No longer its own block, or damage.
-                let lost = to_u64(wanted - moving.moves.len());
-                match self.is_same(moving) {
-                    true => report.bad += lost,
-                    false => report.busy += lost,
+            for page in lost {
+                // Damage, unless another task has changed the slot, and the block is in use again.
+                match self.still_names(moving, page) {
+                    true => report.bad += 1,
+                    false => report.busy += 1,
                 }
             }
         }
         read
     }
 
-    /// Whether the granule is where it was.
-    fn is_same(&self, moving: &Moving) -> bool {
+    /// Whether the slot of this page is unchanged.
+    fn still_names(&self, moving: &Moving, page: Move) -> bool {
         let node = self.node_if_alive(moving.nid).ok().flatten();
         node.is_some_and(|node| {
             let (inode, index) = (moving.inode.inode(), moving.granule);
             owner_of(&node, index) == Some(inode.ino)
-                && Granule { inode, node, index }.still_has(&moving.moves)
+                && Granule { inode, node, index }.still_has(&[page])
         })
     }
 

@@ -121,6 +121,11 @@ impl Store {
     /// The last block's error when none takes a page; as [`Store::flush_placed`].
     pub fn place_pages(&self, core: CoreId, targets: &mut [Target], bytes: &[u8]) -> Result<()> {
         self.placement.write(core, targets, bytes)?;
+        let in_nvm = |target: &Target| self.layout.is_in_nvm(target.block);
+        // What others write to the device meanwhile, they flush.
+        if self.absorb().is_some() && targets.iter().all(in_nvm) {
+            return Ok(());
+        }
         self.flush_placed()
     }
 

@@ -1,4 +1,4 @@
-//! Dirty pages in persistent memory beside a disk: `page_cache=nvram`.
+//! Dirty pages in persistent memory, on a volume that has a disk too: `page_cache=nvram`.
 
 use std::time::Duration;
 
@@ -233,15 +233,58 @@ fn a_busy_file_is_moved_later() {
     assert!(content(&fs, &inode) == pattern(100));
 }
 
+/// A small share, and a disk that can fail.
+fn faulty() -> (Arc<FaultDevice>, World) {
+    let disk = Arc::new(FaultDevice::new(share(RamDevice::new("disk", DISK_BLOCKS))));
+    let world = world_on(share(disk.clone()), &[("nvram", "1M"), AT_ONCE]);
+    (disk, world)
+}
+
+fn fail_writes(disk: &FaultDevice) {
+    disk.add(Rule::new(When::From(1), Fault::Error(OsError::EIO)).on(Op::Write));
+}
+
+/// A round whose moves fail commits all the same.
+#[test]
+fn a_disk_that_fails_keeps_no_operation_from_being_committed() {
+    let (disk, world) = faulty();
+    {
+        let fs = world.mount();
+        fs.write(&file(&fs), 0, &pattern(100), Stamp::Set).unwrap();
+        nth_file(&fs, 1);
+        fail_writes(&disk);
+        fs.background_now().unwrap_err();
+        disk.clear();
+    }
+    let fs = world.mount();
+    let root = fs.root().unwrap();
+    assert!(fs.lookup(&root, b"file 1").unwrap().is_some());
+}
+
+/// The device is written by a move, and not flushed yet: a write does not do it.
+#[test]
+fn a_write_does_not_flush_what_others_write_to_the_disk() {
+    let fs = world(&[]).mount();
+    let inode = file(&fs);
+    let last = BlockNo(fs.0.layout.total_blocks - 2);
+    fs.0.region.write(last, &[0; BLOCK_BYTES]).unwrap();
+    let flushes = || fs.activity().device.flush_requests;
+    let before = flushes();
+    fs.write(&inode, 0, &pattern(9), Stamp::Set).unwrap();
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    assert_eq!(flushes(), before);
+    fs.0.region.flush().unwrap();
+    assert!(flushes() > before, "there was something to flush");
+}
+
 /// A disk that takes nothing leaves what is in persistent memory there.
 #[test]
 fn a_disk_that_fails_loses_nothing_of_a_move() {
-    let disk = Arc::new(FaultDevice::new(share(RamDevice::new("disk", DISK_BLOCKS))));
-    let world = world_on(share(disk.clone()), &[("nvram", "1M"), AT_ONCE]);
+    let (disk, world) = faulty();
     let fs = world.mount();
     let inode = file(&fs);
     fs.write(&inode, 0, &pattern(100), Stamp::Set).unwrap();
-    disk.add(Rule::new(When::From(1), Fault::Error(OsError::EIO)).on(Op::Write));
+    fail_writes(&disk);
     let all = [0, 1].map(|n| nth_core(n, 2));
     fs.0.move_absorbed(&all).unwrap_err();
     assert_eq!(places(&fs, &inode), (100, 0));
@@ -258,8 +301,7 @@ fn a_disk_that_fails_loses_nothing_of_a_move() {
 /// One block that cannot be written: the page goes to another.
 #[test]
 fn a_bad_block_of_the_disk_is_passed_over_by_a_move() {
-    let disk = Arc::new(FaultDevice::new(share(RamDevice::new("disk", DISK_BLOCKS))));
-    let world = world_on(share(disk.clone()), &[("nvram", "1M"), AT_ONCE]);
+    let (disk, world) = faulty();
     let fs = world.mount();
     let inode = file(&fs);
     fs.write(&inode, 0, &pattern(100), Stamp::Set).unwrap();

@@ -40,8 +40,9 @@ impl Volume {
             let list = || self.body.write_back_list(self, partition, pages);
             written = written.and(serve(partition, list));
         }
-        // The rest of them, if a round of moves found files busy.
-        self.move_absorbed(partitions)?;
+        // The rest of them, if a round of moves found files busy. A disk that takes nothing keeps no
+        // operation from being committed.
+        written = written.and(self.move_absorbed(partitions).map(drop));
         match (self.options.order, leads) {
             (Order::PerCore, _) => self.commit_partitions(partitions)?,
             // The one journal is committed by one thread.
