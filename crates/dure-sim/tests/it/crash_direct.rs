@@ -8,21 +8,16 @@
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
-use dure_block::crash::{Selection, Tear};
+use dure_block::crash::Tear;
 use dure_block::record::LostStores;
 use dure_fs::Durability;
-use dure_sim::crash::{
-    Base, CrashFrom, On, Options, Recording, Workload, run_all, sequence, workload,
-};
+use dure_sim::crash::{Base, CrashFrom, On, Options, Recording, Workload, run_all, workload};
 use dure_sync::canary::Rule;
+
+use crate::sampling;
 
 /// Of the workloads, the part that a sample holds is one in this many.
 const SAMPLE: u64 = 20;
-
-fn variable(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().expect("a number"))
-}
 
 fn bases() -> Vec<Base> {
     let base = |calls: &&'static [_]| Base::on(On::Nvm, calls, 2);
@@ -33,18 +28,8 @@ fn bases() -> Vec<Base> {
 }
 
 fn options(durability: Durability) -> Options {
-    let random = if variable("DURE_CRASH_EXHAUSTIVE").is_some() {
-        50
-    } else {
-        8
-    };
     let mut options = Options {
-        selection: Selection {
-            exhaustive_max: 8,
-            random,
-            seed: 1,
-            tear: Tear::Sectors,
-        },
+        selection: sampling::selection(Tear::Sectors),
         ..Options::direct()
     };
     options.mount.durability = Some(durability);
@@ -52,15 +37,7 @@ fn options(durability: Durability) -> Options {
 }
 
 fn chosen(salt: u64) -> Vec<Workload> {
-    let mut all = workload::one_operation();
-    if variable("DURE_CRASH_EXHAUSTIVE").is_none() {
-        let seed = variable("DURE_CRASH_SEED").unwrap_or(1) + salt;
-        all.retain(|workload| {
-            let text = workload.to_string();
-            xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed).is_multiple_of(SAMPLE)
-        });
-    }
-    all
+    sampling::one_operation(SAMPLE, salt)
 }
 
 #[track_caller]
@@ -84,14 +61,7 @@ fn one_operation_is_durable_when_it_is_synced() {
 
 #[test]
 fn sequences() {
-    let seed = variable("DURE_CRASH_SEED").unwrap_or(1);
-    let count = if variable("DURE_CRASH_EXHAUSTIVE").is_some() {
-        500
-    } else {
-        40
-    };
-    let make = |seed: u64| sequence::random(seed, 2 + usize::try_from(seed % 3).expect("small"));
-    let workloads: Vec<Workload> = (seed..seed + count).map(make).collect();
+    let workloads = sampling::sequences();
     must_hold("sequences", &workloads, &options(Durability::Strict));
 }
 

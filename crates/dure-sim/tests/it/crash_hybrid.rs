@@ -7,21 +7,16 @@
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
-use dure_block::crash::{Selection, Tear};
+use dure_block::crash::Tear;
 use dure_block::record::{LostFlushes, LostStores};
 use dure_fs::NodeLog;
-use dure_sim::crash::{
-    Base, CrashFrom, On, Options, Recording, Workload, run_all, sequence, workload,
-};
+use dure_sim::crash::{Base, CrashFrom, On, Options, Recording, Workload, run_all, workload};
 use dure_sync::canary::Rule;
+
+use crate::sampling;
 
 /// Of the workloads, the part that a sample holds is one in this many.
 const SAMPLE: u64 = 25;
-
-fn variable(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().expect("a number"))
-}
 
 fn bases(node_log: NodeLog) -> Vec<Base> {
     let base = |calls: &&'static [_]| Base::on(On::Hybrid(node_log), calls, 2);
@@ -32,32 +27,14 @@ fn bases(node_log: NodeLog) -> Vec<Base> {
 }
 
 fn options(tear: Tear) -> Options {
-    let random = if variable("DURE_CRASH_EXHAUSTIVE").is_some() {
-        50
-    } else {
-        8
-    };
     Options {
-        selection: Selection {
-            exhaustive_max: 8,
-            random,
-            seed: 1,
-            tear,
-        },
+        selection: sampling::selection(tear),
         ..Options::default()
     }
 }
 
 fn chosen(salt: u64) -> Vec<Workload> {
-    let mut all = workload::one_operation();
-    if variable("DURE_CRASH_EXHAUSTIVE").is_none() {
-        let seed = variable("DURE_CRASH_SEED").unwrap_or(1) + salt;
-        all.retain(|workload| {
-            let text = workload.to_string();
-            xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed).is_multiple_of(SAMPLE)
-        });
-    }
-    all
+    sampling::one_operation(SAMPLE, salt)
 }
 
 #[track_caller]
@@ -83,14 +60,7 @@ fn one_operation_with_logs_on_the_disk() {
 
 #[test]
 fn sequences() {
-    let seed = variable("DURE_CRASH_SEED").unwrap_or(1);
-    let count = if variable("DURE_CRASH_EXHAUSTIVE").is_some() {
-        500
-    } else {
-        40
-    };
-    let make = |seed: u64| sequence::random(seed, 2 + usize::try_from(seed % 3).expect("small"));
-    let workloads: Vec<Workload> = (seed..seed + count).map(make).collect();
+    let workloads = sampling::sequences();
     must_hold(
         "sequences",
         &bases(NodeLog::Nvm),

@@ -1,17 +1,18 @@
-//! Crashes of volumes whose dirty pages are in persistent memory beside a disk
-//! (`page_cache=nvram`).
+//! Crashes of volumes whose dirty pages are in persistent memory, on a volume
+//! that has a disk too (`page_cache=nvram`).
 //!
 //! `cargo test` runs a sample, `DURE_CRASH_EXHAUSTIVE=1` all workloads of one operation and more
 //! random sequences, `DURE_CRASH_SEED=n` another sample.
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
-use dure_block::crash::{Selection, Tear};
+use dure_block::crash::Tear;
 use dure_block::record::LostStores;
 use dure_fs::NodeLog;
-
-use dure_sim::crash::{Base, On, Options, Workload, run_all, sequence, workload};
+use dure_sim::crash::{Base, On, Options, Workload, run_all, workload};
 use dure_sync::canary::Rule;
+
+use crate::sampling;
 
 /// Of the workloads, the part that a sample holds is one in this many.
 const SAMPLE: u64 = 25;
@@ -19,11 +20,6 @@ const SAMPLE: u64 = 25;
 const FILLING: &str = "setup 1; write /foo 0+270000 of 9; write /A/foo 0+140000 of 8; write /foo 4000+5000 of 7; \
                        writeback; write /A/foo 9000+300 of 6; writeback; rename /foo /bar Replace; truncate /A/foo \
                        70000; writeback; unlink /bar; write /A/foo 0+150000 of 5; writeback";
-
-fn variable(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().expect("a number"))
-}
 
 fn bases() -> Vec<Base> {
     let base = |calls: &&'static [_]| Base::on(On::Hybrid(NodeLog::Nvm), calls, 2);
@@ -34,14 +30,8 @@ fn bases() -> Vec<Base> {
 }
 
 fn options(policies: &[(&str, &str)]) -> Options {
-    let exhaustive = variable("DURE_CRASH_EXHAUSTIVE").is_some();
     let mut options = Options {
-        selection: Selection {
-            exhaustive_max: 8,
-            random: if exhaustive { 50 } else { 8 },
-            seed: 1,
-            tear: Tear::Words,
-        },
+        selection: sampling::selection(Tear::Words),
         ..Options::default()
     };
     // As little as may be, and moved as soon as may be.
@@ -62,15 +52,7 @@ const ALL: &[(&str, &str)] = &[];
 const SYNC: &[(&str, &str)] = &[("nvram_absorb", "sync")];
 
 fn chosen(salt: u64) -> Vec<Workload> {
-    let mut all = workload::one_operation();
-    if variable("DURE_CRASH_EXHAUSTIVE").is_none() {
-        let seed = variable("DURE_CRASH_SEED").unwrap_or(1) + salt;
-        all.retain(|workload| {
-            let text = workload.to_string();
-            xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed).is_multiple_of(SAMPLE)
-        });
-    }
-    all
+    sampling::one_operation(SAMPLE, salt)
 }
 
 #[track_caller]
@@ -94,11 +76,7 @@ fn one_operation_with_synced_data_absorbed() {
 
 #[test]
 fn sequences_with_absorbed_data() {
-    let seed = variable("DURE_CRASH_SEED").unwrap_or(1);
-    let exhaustive = variable("DURE_CRASH_EXHAUSTIVE").is_some();
-    let count = if exhaustive { 500 } else { 40 };
-    let make = |seed: u64| sequence::random(seed, 2 + usize::try_from(seed % 3).expect("small"));
-    let workloads: Vec<Workload> = (seed..seed + count).map(make).collect();
+    let workloads = sampling::sequences();
     must_hold("sequences", &workloads, &options(ALL));
 }
 

@@ -14,3 +14,4 @@ mod crash_sequences;
 mod faults;
 mod hybrid_costs;
 mod model;
+mod sampling;
