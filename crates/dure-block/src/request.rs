@@ -1,8 +1,9 @@
 //! An asynchronous request on its way through a device, and the slot its completion lands in.
 //!
 //! **Problem.** The device uses the memory of a request until it completes; the submitter does
-//! other work meanwhile. **Structure.** [`Request`] owns a [`Bio`] and goes by value from the queue
-//! to the device; completing it moves the bio into the [`Slot`] that the submitter's ticket shares.
+//! other work meanwhile. **Structure.** [`Request`] owns a [`Bio`], on the heap: it goes as a pointer
+//! from the plug to the queue, the device and its completion, which moves the memory into the
+//! [`Slot`] that the submitter's ticket shares.
 //! **Invariants.** A request completes exactly once: dropping one completes it with
 //! [`Error::Abandoned`], so that no task waits for ever. Its tag is free when the submitter learns
 //! of the completion. **Crash.** Nothing is kept.
@@ -14,7 +15,7 @@ use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::{Arc, Mutex, clock, futex};
 
 use crate::device::Device;
-use crate::queue::{Context, Members, Plugged, Tag};
+use crate::queue::{Context, Plugged, Tag};
 use crate::rank::SLOT_RANK;
 use crate::{Bio, BlockBuf, Error, Io, Op, Result, Segments, WriteFlags};
 
@@ -138,39 +139,69 @@ impl Slot {
 type Observer = Box<dyn FnOnce(&Bio, &Result<()>) + Send>;
 
 struct Inner {
-    bio: Bio,
-    tag: Tag,
+    /// The bio, and the bios it is made of.
+    plugged: Plugged,
+    /// `None` in the plug.
+    tag: Option<Tag>,
     stamps: Stamps,
-    traced: bool,
     context: Arc<Context>,
-    /// The bios it is made of; one began it.
-    members: Members,
     observers: Vec<Observer>,
 }
 
 /// An asynchronous request in the hands of a device.
 pub struct Request {
     /// Present until completion.
-    inner: Option<Inner>,
+    inner: Option<Box<Inner>>,
 }
 
 impl Request {
-    pub(crate) fn new(
-        plugged: Plugged,
-        tag: Tag,
-        stamps: Option<Stamps>,
-        context: Arc<Context>,
-    ) -> Self {
+    /// A request that has no tag yet.
+    pub(crate) fn new(plugged: Plugged, context: Arc<Context>) -> Self {
         let inner = Inner {
-            bio: plugged.bio,
-            tag,
-            traced: stamps.is_some(),
-            stamps: stamps.unwrap_or_default(),
+            plugged,
+            tag: None,
+            stamps: Stamps::default(),
             context,
-            members: plugged.members,
             observers: Vec::new(),
         };
-        Self { inner: Some(inner) }
+        Self {
+            inner: Some(Box::new(inner)),
+        }
+    }
+
+    /// It has a tag, and goes to the device.
+    pub(crate) fn tagged(&mut self, tag: Tag) {
+        let inner = self.inner_mut();
+        inner.tag = Some(tag);
+        if inner.context.is_traced() {
+            // There is no scheduler between G and I.
+            let now = clock::monotonic_ns();
+            let mut members = inner.plugged.members.iter();
+            let first = members.find(|member| member.merged_ns == 0);
+            inner.stamps = Stamps {
+                queued_ns: first.map_or(now, |first| first.queued_ns),
+                tagged_ns: now,
+                inserted_ns: now,
+                ..Stamps::default()
+            };
+        }
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.inner().context
+    }
+
+    pub(crate) fn plugged(&self) -> &Plugged {
+        &self.inner().plugged
+    }
+
+    pub(crate) fn plugged_mut(&mut self) -> &mut Plugged {
+        &mut self.inner_mut().plugged
+    }
+
+    /// What it holds, for another request that it becomes a part of.
+    pub(crate) fn into_plugged(mut self) -> Plugged {
+        self.inner.take().expect("present until completion").plugged
     }
 
     fn inner(&self) -> &Inner {
@@ -184,18 +215,18 @@ impl Request {
     /// What is requested.
     #[must_use]
     pub fn bio(&self) -> &Bio {
-        &self.inner().bio
+        &self.inner().plugged.bio
     }
 
     /// The memory, for a device that fills or reads it until it completes the request.
     pub fn segments_mut(&mut self) -> &mut [BlockBuf] {
-        &mut self.inner_mut().bio.segments
+        &mut self.inner_mut().plugged.bio.segments
     }
 
     /// Notes something for the device's own `wait`.
     pub fn set_hint(&self, hint: u32) {
         // Relaxed: see `Slot::hint`.
-        for member in self.inner().members.iter() {
+        for member in self.inner().plugged.members.iter() {
             member.slot.hint.store(hint, Ordering::Relaxed);
         }
     }
@@ -203,14 +234,14 @@ impl Request {
     /// Whether this is the request whose completion lands in `slot`.
     #[must_use]
     pub fn is_for(&self, slot: &Slot) -> bool {
-        let mut members = self.inner().members.iter();
+        let mut members = self.inner().plugged.members.iter();
         members.any(|member| std::ptr::eq(Arc::as_ptr(&member.slot), slot))
     }
 
     /// Stamps D: call it when the device below gets the request.
     pub fn dispatched(&mut self) {
         let inner = self.inner_mut();
-        if inner.traced {
+        if inner.context.is_traced() {
             inner.stamps.dispatched_ns = clock::monotonic_ns();
         }
     }
@@ -231,9 +262,8 @@ impl Request {
         self.finish_here(device);
     }
 
-    /// A request is some 200 bytes: it stays where it is.
     fn finish_here(&mut self, device: &(impl Device + ?Sized)) {
-        let result = execute_bio(device, &mut self.inner_mut().bio);
+        let result = execute_bio(device, &mut self.plugged_mut().bio);
         self.complete_now(result);
     }
 
@@ -247,45 +277,56 @@ impl Request {
             return;
         };
         for observer in inner.observers.drain(..).rev() {
-            observer(&inner.bio, &result);
+            observer(&inner.plugged.bio, &result);
         }
-        if inner.traced {
-            inner.stamps.completed_ns = clock::monotonic_ns();
-            inner.trace();
+        if let Some(tag) = inner.tag {
+            inner.leave(tag, &result);
         }
-        inner
-            .context
-            .completed(inner.bio.op, inner.bio.blocks(), &result);
-        inner.context.release(inner.tag);
-        inner.members.part(inner.bio.segments, |member, segments| {
-            member.slot.fill(Completion {
-                cookie: member.cookie,
-                result: result.clone(),
-                segments,
-                stamps: Stamps {
-                    queued_ns: member.queued_ns,
-                    merged_ns: member.merged_ns,
-                    ..inner.stamps
-                },
+        let Inner {
+            plugged, stamps, ..
+        } = *inner;
+        plugged
+            .members
+            .part(plugged.bio.segments, |member, segments| {
+                member.slot.fill(Completion {
+                    cookie: member.cookie,
+                    result: result.clone(),
+                    segments,
+                    stamps: Stamps {
+                        queued_ns: member.queued_ns,
+                        merged_ns: member.merged_ns,
+                        ..stamps
+                    },
+                });
             });
-        });
     }
 }
 
 impl Inner {
+    /// Gives the tag back, and counts.
+    fn leave(&mut self, tag: Tag, result: &Result<()>) {
+        let bio = &self.plugged.bio;
+        self.context.completed(bio.op, bio.blocks(), result);
+        if self.context.is_traced() {
+            self.stamps.completed_ns = clock::monotonic_ns();
+            self.trace(tag);
+        }
+        self.context.release(tag);
+    }
+
     /// A record of the request, and one of each bio that was merged into it.
-    fn trace(&self) {
-        let (op, tag) = (self.bio.op, self.tag);
-        let context = &self.context;
-        context.trace(op, self.bio.lba, self.bio.blocks(), tag, self.stamps);
-        for member in self.members.iter().filter(|member| member.merged_ns > 0) {
+    fn trace(&self, tag: Tag) {
+        let (context, bio) = (&self.context, &self.plugged.bio);
+        context.trace(bio.op, bio.lba, bio.blocks(), tag, self.stamps);
+        let members = self.plugged.members.iter();
+        for member in members.filter(|member| member.merged_ns > 0) {
             let stamps = Stamps {
                 queued_ns: member.queued_ns,
                 merged_ns: member.merged_ns,
                 completed_ns: self.stamps.completed_ns,
                 ..Stamps::default()
             };
-            context.trace(op, member.lba, member.blocks, tag, stamps);
+            context.trace(bio.op, member.lba, member.blocks, tag, stamps);
         }
     }
 }
@@ -293,11 +334,12 @@ impl Inner {
 impl Drop for Request {
     fn drop(&mut self) {
         if let Some(inner) = &self.inner {
+            let bio = &inner.plugged.bio;
             let error = Error::Abandoned {
                 device: inner.context.device_name().to_owned(),
-                op: inner.bio.op,
-                lba: inner.bio.lba,
-                blocks: inner.bio.blocks(),
+                op: bio.op,
+                lba: bio.lba,
+                blocks: bio.blocks(),
             };
             self.complete_now(Err(error));
         }
@@ -309,7 +351,7 @@ impl fmt::Debug for Request {
         match &self.inner {
             Some(inner) => f
                 .debug_struct("Request")
-                .field("bio", &inner.bio)
+                .field("bio", &inner.plugged.bio)
                 .field("tag", &inner.tag)
                 .field("stamps", &inner.stamps)
                 .finish_non_exhaustive(),

@@ -207,7 +207,7 @@ impl Context {
     }
 
     #[inline]
-    pub(super) fn is_traced(&self) -> bool {
+    pub(crate) fn is_traced(&self) -> bool {
         self.trace != Trace::Off
     }
 

@@ -34,7 +34,7 @@ pub use flush::FlushPolicy;
 use late::Running;
 pub use late::{LateRequest, LateWatch};
 pub use plug::Merge;
-pub(crate) use plug::{Members, Plugged};
+pub(crate) use plug::Plugged;
 pub use submit::Ticket;
 pub(crate) use tag::{Tag, TagSet};
 pub use trace::{Phase, Phases, Trace, TraceRecord};

@@ -9,7 +9,7 @@
 
 use dure_sync::Arc;
 
-use crate::{Bio, Lba, Op, Segments, Slot};
+use crate::{Bio, Lba, Op, Request, Segments, Slot};
 
 /// Whether bios that are submitted together are merged.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Members {
     }
 }
 
-/// A request to be.
+/// What a request is made of.
 #[derive(Debug)]
 pub(crate) struct Plugged {
     /// All of it.
@@ -137,30 +137,29 @@ impl Plugged {
     }
 }
 
-/// Adds a bio to the requests of a plug.
+/// Adds a bio, as a request, to the requests of a plug.
 pub(super) fn add(
-    plug: &mut Vec<Plugged>,
-    new: Plugged,
+    plug: &mut Vec<Request>,
+    mut new: Request,
     merge: Merge,
     blocks_max: u64,
     now: impl Fn() -> u64,
 ) {
-    let mut new = new;
     for held in plug.iter_mut().rev().take(LOOKED_AT) {
-        if held.may_join(&new, blocks_max) {
-            if merge.merges_back() && held.end() == new.bio.lba().number() {
-                new.members.first.merged_ns = now();
-                held.append(new);
-                return;
-            }
-            if merge.merges_front() && new.end() == held.bio.lba().number() {
-                new.members.first.merged_ns = now();
-                std::mem::swap(held, &mut new);
-                held.append(new);
+        let (own, other) = (held.plugged(), new.plugged());
+        if own.may_join(other, blocks_max) {
+            let back = merge.merges_back() && own.end() == other.bio.lba().number();
+            let front = merge.merges_front() && other.end() == own.bio.lba().number();
+            if back || front {
+                new.plugged_mut().members.first.merged_ns = now();
+                if !back {
+                    std::mem::swap(held, &mut new);
+                }
+                held.plugged_mut().append(new.into_plugged());
                 return;
             }
         }
-        if held.overlaps(&new) {
+        if own.overlaps(other) {
             break;
         }
     }
@@ -168,23 +167,36 @@ pub(super) fn add(
 }
 
 /// Sorts requests by their blocks. If any two overlap, they all stay in their order.
-pub(super) fn sort(plug: &mut [Plugged]) {
+pub(super) fn sort(plug: &mut [Request]) {
     let mut order: Vec<_> = plug
         .iter()
-        .map(|held| (held.bio.lba(), held.end()))
+        .map(|held| (held.bio().lba(), held.plugged().end()))
         .collect();
     order.sort_unstable();
     let apart = |pair: &[(Lba, u64)]| pair[0].1 <= pair[1].0.number();
     if order.windows(2).all(apart) {
-        plug.sort_by_key(|held| held.bio.lba());
+        plug.sort_by_key(|held| held.bio().lba());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BlockBuf;
-    use crate::WriteFlags;
+    use crate::null::NullDevice;
+    use crate::{BlockBuf, Queue, QueueConfig, WriteFlags, share};
+
+    /// Requests of these bios, queued at 1, for a queue that they never get to.
+    fn held(bios: impl IntoIterator<Item = Bio>) -> impl Iterator<Item = Request> {
+        let queue = Queue::new(share(NullDevice::new("null", 64)), QueueConfig::default());
+        bios.into_iter().map(move |bio| {
+            let plugged = Plugged::new(bio, Arc::new(Slot::new()), 1);
+            Request::new(plugged, Arc::clone(queue.contexts.local()))
+        })
+    }
+
+    fn write(lba: u64, blocks: usize) -> Bio {
+        Bio::write(Lba::new(lba), BlockBuf::zeroed(blocks))
+    }
 
     /// The requests that writes of (first block, blocks) become.
     fn merged(bios: &[(u64, usize)], blocks_max: u64) -> Vec<(u64, u64)> {
@@ -193,12 +205,10 @@ mod tests {
 
     fn merged_by(merge: Merge, bios: &[(u64, usize)], blocks_max: u64) -> Vec<(u64, u64)> {
         let mut plug = Vec::new();
-        for (lba, blocks) in bios {
-            let bio = Bio::write(Lba::new(*lba), BlockBuf::zeroed(*blocks));
-            let plugged = Plugged::new(bio, Arc::new(Slot::new()), 1);
-            add(&mut plug, plugged, merge, blocks_max, || 2);
+        for new in held(bios.iter().map(|(lba, blocks)| write(*lba, *blocks))) {
+            add(&mut plug, new, merge, blocks_max, || 2);
         }
-        for request in &plug {
+        for request in plug.iter().map(Request::plugged) {
             let mut at = request.bio.lba();
             for member in request.members.iter() {
                 assert_eq!(member.lba, at, "members follow each other");
@@ -207,7 +217,7 @@ mod tests {
             let first = request.members.iter().filter(|m| m.merged_ns == 0);
             assert_eq!(first.count(), 1, "one bio began the request");
         }
-        let request = |held: &Plugged| (held.bio.lba().number(), held.bio.blocks());
+        let request = |held: &Request| (held.bio().lba().number(), held.bio().blocks());
         plug.iter().map(request).collect()
     }
 
@@ -229,13 +239,10 @@ mod tests {
     }
 
     fn sorted(bios: &[(u64, usize)]) -> Vec<u64> {
-        let plugged = |(lba, blocks): &(u64, usize)| {
-            let bio = Bio::write(Lba::new(*lba), BlockBuf::zeroed(*blocks));
-            Plugged::new(bio, Arc::new(Slot::new()), 1)
-        };
-        let mut plug: Vec<_> = bios.iter().map(plugged).collect();
+        let mut plug: Vec<_> =
+            held(bios.iter().map(|(lba, blocks)| write(*lba, *blocks))).collect();
         sort(&mut plug);
-        plug.iter().map(|held| held.bio.lba().number()).collect()
+        plug.iter().map(|held| held.bio().lba().number()).collect()
     }
 
     #[test]
@@ -263,19 +270,17 @@ mod tests {
 
     #[test]
     fn other_flags_and_operations_do_not_merge() {
-        let write = |lba| Bio::write(Lba::new(lba), BlockBuf::zeroed(1));
         let bios = [
-            write(0),
-            write(1).with_flags(WriteFlags::FUA),
+            write(0, 1),
+            write(1, 1).with_flags(WriteFlags::FUA),
             Bio::read(Lba::new(2), BlockBuf::zeroed(1)),
             Bio::flush(),
             Bio::discard(Lba::new(3), 1),
             Bio::discard(Lba::new(4), 1),
         ];
         let mut plug = Vec::new();
-        for bio in bios {
-            let plugged = Plugged::new(bio, Arc::new(Slot::new()), 0);
-            add(&mut plug, plugged, Merge::Contiguous, 64, || 0);
+        for new in held(bios) {
+            add(&mut plug, new, Merge::Contiguous, 64, || 0);
         }
         assert_eq!(plug.len(), 6);
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use dure_sync::{Arc, clock};
 
 use super::{Merge, Plugged, Queue, Wait, check, context, plug};
-use crate::{Bio, BlockBuf, Completion, Op, Poll, Request, Result, Slot, Stamps, WriteFlags};
+use crate::{Bio, BlockBuf, Completion, Op, Poll, Request, Result, Slot, WriteFlags};
 
 #[cfg(test)]
 mod tests;
@@ -56,8 +56,8 @@ impl Queue {
     /// [`crate::Error::TooLong`], and the errors of the synchronous calls that can be checked
     /// beforehand; the bio is then dropped.
     pub fn submit(&self, bio: Bio) -> Result<Ticket> {
-        let (plugged, ticket) = self.plug(bio)?;
-        self.dispatch(plugged);
+        let (request, ticket) = self.plug(bio)?;
+        self.dispatch(request);
         self.device.kick();
         Ok(ticket)
     }
@@ -73,11 +73,11 @@ impl Queue {
         let tickets = bios
             .into_iter()
             .map(|bio| {
-                let (plugged, ticket) = self.plug(bio)?;
+                let (request, ticket) = self.plug(bio)?;
                 match self.merge {
-                    Merge::Off if !self.sort => self.dispatch(plugged),
-                    Merge::Off => requests.push(plugged),
-                    _ => self.merge(&mut requests, plugged),
+                    Merge::Off if !self.sort => self.dispatch(request),
+                    Merge::Off => requests.push(request),
+                    _ => self.merge(&mut requests, request),
                 }
                 Ok(ticket)
             })
@@ -87,19 +87,19 @@ impl Queue {
         }
         requests
             .into_iter()
-            .for_each(|plugged| self.dispatch(plugged));
+            .for_each(|request| self.dispatch(request));
         self.device.kick();
         tickets
     }
 
     /// Checks a bio and does its preflush: Q.
-    fn plug(&self, mut bio: Bio) -> Result<(Plugged, Ticket)> {
+    fn plug(&self, mut bio: Bio) -> Result<(Request, Ticket)> {
         check::bio(self.info(), &bio)?;
         if bio.flags().contains(WriteFlags::PREFLUSH) {
             self.flush()?;
             bio.flags = bio.flags.without(WriteFlags::PREFLUSH);
         }
-        let queued_ns = self.contexts.local().now();
+        let context = self.contexts.local();
         let slot = Arc::new(Slot::new());
         let ticket = Ticket {
             slot: Arc::clone(&slot),
@@ -109,41 +109,29 @@ impl Queue {
                 Wait::Sleep | Wait::Poll => 0,
             },
         };
-        Ok((Plugged::new(bio, slot, queued_ns), ticket))
+        let plugged = Plugged::new(bio, slot, context.now());
+        Ok((Request::new(plugged, Arc::clone(context)), ticket))
     }
 
-    fn merge(&self, requests: &mut Vec<Plugged>, plugged: Plugged) {
+    fn merge(&self, requests: &mut Vec<Request>, request: Request) {
         let context = self.contexts.local();
         let before = requests.len();
         let blocks_max = self.info().max_blocks_per_request;
-        plug::add(requests, plugged, self.merge, blocks_max, || context.now());
+        plug::add(requests, request, self.merge, blocks_max, || context.now());
         if requests.len() == before {
             context::bump(&context.merges, 1);
         }
     }
 
     /// Gives a request to the device, when there is a tag.
-    fn dispatch(&self, plugged: Plugged) {
-        let context = self.contexts.local();
-        if plugged.bio.op() == Op::Flush {
+    fn dispatch(&self, mut request: Request) {
+        let (context, bio) = (request.context(), request.bio());
+        if bio.op() == Op::Flush {
             context::bump(&context.flush_requests, 1);
         }
         let tag = self.take_tag(context);
-        let bio = &plugged.bio;
         context.begin(tag, bio.op(), bio.lba(), bio.blocks());
-        let stamps = context.is_traced().then(|| {
-            // There is no scheduler between G and I.
-            let now = clock::monotonic_ns();
-            let mut members = plugged.members.iter();
-            let first = members.find(|member| member.merged_ns == 0);
-            Stamps {
-                queued_ns: first.map_or(now, |first| first.queued_ns),
-                tagged_ns: now,
-                inserted_ns: now,
-                ..Stamps::default()
-            }
-        });
-        let request = Request::new(plugged, tag, stamps, Arc::clone(context));
+        request.tagged(tag);
         self.device.submit(request);
     }
 
