@@ -1,7 +1,8 @@
 //! A job: keeps its requests under way until the time is over.
 //!
 //! **Structure.** With one request under way it makes synchronous calls; with more it submits all
-//! that are missing at once, waits until one is complete, and takes all that are.
+//! that are missing at once, waits until one is complete, and takes those that are, but no more
+//! than a quarter of its requests: the device gets new ones before it has done the others.
 //! **Invariants.** A latency is what the job sees: from the submission until it has the result.
 //! Requests under way at the end are waited for, and count. **On a crash** nothing is kept.
 
@@ -236,8 +237,12 @@ impl Job {
                 };
                 self.take(queue, oldest, &mut buffers)?;
             }
+            let most = match submitted_ns < end_ns {
+                true => self.depth.div_ceil(4),
+                false => self.depth,
+            };
             let mut index = 0;
-            while let Some(flight) = flying.get(index) {
+            while let Some(flight) = flying.get(index).filter(|_| buffers.len() < most) {
                 if flight.ticket.is_done() {
                     let flight = flying.remove(index).expect("it is there");
                     self.take(queue, flight, &mut buffers)?;
