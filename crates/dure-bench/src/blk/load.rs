@@ -167,7 +167,7 @@ impl WaitArgs {
 pub struct Work {
     /// null (completes at once), ram, or a block device or file; a file that is not there is made
     /// (see --size).
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", default_value = "null")]
     pub device: String,
     /// Which blocks, and what is done with them.
     #[arg(long, value_enum, default_value_t = Pattern::RandRead)]

@@ -80,7 +80,11 @@ pub(super) struct Series {
 impl Series {
     pub(super) fn name(&self) -> String {
         let (queues, tags) = (self.hw_queues, self.nr_requests);
-        format!("{}, {queues} hardware queues of {tags} tags", self.engine)
+        let plural = if queues == 1 { "" } else { "s" };
+        format!(
+            "{}, {queues} hardware queue{plural} of {tags} tags",
+            self.engine
+        )
     }
 }
 

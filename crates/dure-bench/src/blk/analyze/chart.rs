@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use plotters::prelude::*;
 
 use super::Report;
+use super::cause::Cause;
 use crate::report::short;
 
 const WIDTH: u32 = 900;
@@ -48,12 +49,11 @@ pub(super) fn svg(report: &Report) -> Result<String> {
             legend
                 .draw(&PathElement::new([(10, y + 5), (40, y + 5)], style))
                 .context("drawing")?;
-            let name = format!(
-                "{}; ends at {} jobs: {}",
-                series.name(),
-                series.ends_at_jobs,
-                series.cause.name()
-            );
+            let (jobs, cause) = (series.ends_at_jobs, series.cause.name());
+            let name = match series.cause {
+                Cause::None => format!("{}; {cause} to {jobs} jobs", series.name()),
+                _ => format!("{}; ends at {jobs} jobs: {cause}", series.name()),
+            };
             legend
                 .draw(&Text::new(name, (48, y), ("sans-serif", 13)))
                 .context("drawing")?;

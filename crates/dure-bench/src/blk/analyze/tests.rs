@@ -35,11 +35,11 @@ fn too_few_tags_are_the_cause_and_said_so() {
     assert!(few.why.contains("too few tags"), "{}", few.why);
     let text = report.text();
     assert!(
-        text.contains("use in process, 1 hardware queues of 64 tags"),
+        text.contains("use in process, 1 hardware queue of 64 tags"),
         "{text}"
     );
     assert!(
-        text.contains("avoid in process, 1 hardware queues of 4 tags"),
+        text.contains("avoid in process, 1 hardware queue of 4 tags"),
         "{text}"
     );
 }
