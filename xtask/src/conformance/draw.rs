@@ -6,6 +6,8 @@
 
 use dure_sync::clock::monotonic_ns;
 
+use super::profile::Profile;
+
 /// A stream of numbers that its seed decides.
 #[derive(Debug, Clone)]
 pub(crate) struct Draw(u64);
@@ -48,10 +50,12 @@ impl Draw {
         all[usize::try_from(self.between(0, count - 1)).expect("below the length")]
     }
 
-    /// The options of a mount.
-    pub(crate) fn policies(&mut self) -> Vec<&'static str> {
+    /// Options of a mount that `profile` takes.
+    pub(crate) fn policies(&mut self, profile: Profile) -> Vec<&'static str> {
         let drawn = POLICIES.iter().map(|values| self.choose(values));
-        drawn.filter(|option| !option.is_empty()).collect()
+        drawn
+            .filter(|option| !option.is_empty() && profile.takes(option))
+            .collect()
     }
 }
 
@@ -66,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_seed_draws_the_same_again_and_every_policy_comes() {
-        let options = |seed| Draw::new(seed, 3).policies();
+        let options = |seed| Draw::new(seed, 3).policies(Profile::Disk);
         assert_eq!(options(7), options(7));
         let all: Vec<_> = (0..200).flat_map(options).collect();
         for policy in POLICIES.iter().flat_map(|values| values.iter()) {

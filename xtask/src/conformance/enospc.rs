@@ -57,11 +57,13 @@ const MORE_CASES: [&str; 7] = [
 ];
 
 pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
-    report.case("canary: without syncs, the loss is noticed", canary(cx));
+    if cx.profile.loses_what_is_not_synced() {
+        report.case("canary: without syncs, the loss is noticed", canary(cx));
+    }
     let rounds = if cx.quick { 2 } else { 24 };
     for number in 0..rounds {
         let mut draw = Draw::new(cx.seed, 1000 + number);
-        let mut options = draw.policies();
+        let mut options = draw.policies(cx.profile);
         options.push(MODES[usize::from(number % 2 == 1)]);
         options.retain(|option| !option.is_empty());
         let after = draw.between(3000, if cx.quick { 6000 } else { 15_000 });

@@ -119,7 +119,7 @@ fn one(
         .args(["-S", seed, "-N", operations]);
     command.arg("-P").arg(volume.scratch()).arg(&file);
     let running = volume.steps.start(command, None)?;
-    for mib in GROWTHS_MIB {
+    for mib in GROWTHS_MIB.into_iter().filter(|_| cx.profile.grows()) {
         thread::sleep(GROWS_EVERY);
         volume.steps.run(volume.growth(mib), LIMIT)?;
     }

@@ -53,7 +53,9 @@ const NOTICED: Duration = Duration::from_secs(3);
 const KILLS_PER_VOLUME: u64 = 6;
 
 pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
-    report.case("canary: without syncs, every loss is noticed", canary(cx));
+    if cx.profile.loses_what_is_not_synced() {
+        report.case("canary: without syncs, every loss is noticed", canary(cx));
+    }
     let volumes = if cx.quick { 1 } else { 10 };
     for number in 0..volumes {
         // A failure on one volume does not keep the next from being tested.
@@ -69,17 +71,21 @@ fn volume(cx: &Cx, report: &mut Report, number: u64) -> Result<()> {
     let mut writers = Writers::new(cx, cx.seed + number)?;
     for kill in 0..KILLS_PER_VOLUME {
         let mut draw = Draw::new(cx.seed, number * KILLS_PER_VOLUME + kill);
-        let (policies, after) = (draw.policies(), draw.between(200, 2500));
+        let (policies, after) = (draw.policies(cx.profile), draw.between(200, 2500));
         let growth = Growth {
             mib: SIZE_MIB + (kill + 1) * GROWTH_MIB,
             head_start: Duration::from_millis(draw.between(0, 400)),
         };
+        let growth = cx.profile.grows().then_some(growth);
+        let grows = growth.as_ref().map_or(String::new(), |growth| {
+            format!(", growing for {:?}", growth.head_start)
+        });
         let name = format!(
-            "volume {number}, kill {kill} after {after} ms, growing for {:?} ({})",
-            growth.head_start,
+            "volume {number}, kill {kill} after {after} ms{grows} ({})",
             policies.join(",")
         );
-        let went = writers.round(&policies, Duration::from_millis(after), &growth);
+        let after = Duration::from_millis(after);
+        let went = writers.round(&policies, after, growth.as_ref());
         if !report.case(&name, went) {
             report.note(writers.volume.keep());
             return Ok(());
@@ -137,14 +143,14 @@ impl Writers {
     }
 
     /// Mounts, verifies, writes, kills, checks.
-    fn round(&mut self, policies: &[&str], after: Duration, growth: &Growth) -> Result<()> {
+    fn round(&mut self, policies: &[&str], after: Duration, growth: Option<&Growth>) -> Result<()> {
         self.volume.mount_with(policies)?;
         for kind in KINDS {
             self.verify(kind)?;
         }
         let unordered = policies.contains(&"data=writeback");
         let manner = if unordered { "sync-all" } else { "honest" };
-        self.cut_off(manner, after, Some(growth))?;
+        self.cut_off(manner, after, growth)?;
         self.volume.check().context("after the kill")
     }
 

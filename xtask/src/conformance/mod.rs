@@ -23,6 +23,7 @@ mod package;
 mod permissions;
 mod pjdfstest;
 mod postgres;
+pub(crate) mod profile;
 mod put_get;
 pub(crate) mod python;
 pub(crate) mod report;
@@ -39,6 +40,7 @@ use dure_sync::clock::monotonic_ns;
 
 use crate::cargo;
 pub(crate) use images::ImageCases;
+use profile::Profile;
 use report::Report;
 use tools::{Needs, Tools};
 
@@ -66,6 +68,9 @@ pub(crate) struct Conformance {
     /// How requests come to the server of each mount; one that falls back fails [default: dure's].
     #[arg(long, value_enum)]
     transport: Option<Transport>,
+    /// On which media the volumes are, and how they are mounted; of suites that mount.
+    #[arg(long, value_enum, default_value_t)]
+    profile: Profile,
     /// Test this program instead of building dure.
     #[arg(long, value_name = "PROGRAM")]
     dure: Option<PathBuf>,
@@ -139,6 +144,8 @@ pub(crate) struct Cx {
     pub(crate) seed: u64,
     /// How requests come, if it is not left to dure.
     pub(crate) transport: Option<Transport>,
+    /// On which media volumes are.
+    pub(crate) profile: Profile,
 }
 
 impl Suite {
@@ -208,6 +215,7 @@ impl Conformance {
             quick: self.quick,
             keep: self.keep,
             transport: self.transport,
+            profile: self.profile,
             seed: match self.seed {
                 0 => draw::seed_of_clock(),
                 seed => seed,
@@ -233,8 +241,12 @@ fn run_one(cx: &Cx, suite: Suite) -> Report {
     }
     if suite.is_drawn() {
         let quick = if cx.quick { " --quick" } else { "" };
+        let profile = match cx.profile {
+            Profile::Disk => String::new(),
+            other => format!(" --profile {}", other.name()),
+        };
         report.note(format!(
-            "again: cargo xtask conformance {} --seed {}{quick}",
+            "again: cargo xtask conformance {} --seed {}{profile}{quick}",
             suite.name(),
             cx.seed
         ));

@@ -19,10 +19,12 @@ use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
 use super::step::{Steps, tail, wait_for};
-use super::{Cx, Transport};
+use super::{Cx, Profile, Transport};
 
 /// Size of the image of every suite.
 pub(crate) const SIZE: &str = "1G";
+/// Of the region of persistent memory, where there is one.
+const REGION_SIZE: &str = "256M";
 /// For `mkfs`, `check` and the end of the server.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -34,6 +36,7 @@ pub(crate) struct Volume {
     server: Option<Child>,
     /// How requests come, if it is not left to dure.
     pub(crate) transport: Option<Transport>,
+    profile: Profile,
     /// What `dure mount` gets: the image, or a device made from it.
     device: PathBuf,
     /// Runs programs, with logs next to the image.
@@ -64,11 +67,18 @@ impl Volume {
             scratch,
             server: None,
             transport: cx.transport,
+            profile: cx.profile,
             device,
             steps,
         };
         let mut mkfs = volume.dure("mkfs");
         mkfs.arg(volume.image()).args(["--size", size]);
+        if cx.profile.has_region() {
+            let region = volume.scratch().join("region.img");
+            mkfs.arg("--nvm")
+                .arg(region)
+                .args(["--nvm-size", REGION_SIZE]);
+        }
         volume.steps.run(mkfs, LIMIT)?;
         Ok(volume)
     }
@@ -130,6 +140,7 @@ impl Volume {
             .arg(&self.device)
             .arg(self.root())
             .args(["-o", "allow_other", "--foreground"])
+            .args(self.profile_options())
             .args(options.iter().flat_map(|option| ["-o", option]))
             .args(self.transport.iter().flat_map(|way| ["-o", way.option()]))
             .stdin(Stdio::null())
@@ -159,6 +170,13 @@ impl Volume {
             line.trim()
         );
         Ok(())
+    }
+
+    /// What the profile adds to a mount.
+    fn profile_options(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let options = self.profile.options();
+        let given = ["-o", options].into_iter();
+        given.filter(move |_| !options.is_empty())
     }
 
     /// The growth of the volume to `mib` MiB, in the manner it is: mounted or not.

@@ -21,6 +21,7 @@ use super::table::{is_exceeded, verdict};
 use crate::conformance::Cx;
 use crate::conformance::git::git;
 use crate::conformance::mount::Volume;
+use crate::conformance::profile::Profile;
 use crate::conformance::tools::{Needs, Tools};
 
 const NEEDS: Needs = Needs {
@@ -199,6 +200,7 @@ pub(super) fn can_count() -> Result<()> {
 /// Counts all of them and prints the table; how many exceed their budgets.
 pub(super) fn run(dure: PathBuf) -> Result<usize> {
     let cx = Cx {
+        profile: Profile::Disk,
         dure,
         tools: Tools::new(),
         quick: false,

@@ -507,9 +507,12 @@ impl MountOptions {
         };
         match (self.durability.unwrap_or(default), pages, self.records) {
             (Durability::Posix, ..) => Ok(Durability::Posix),
-            (Durability::Strict, PageCaching::Dram | PageCaching::Nvram, _) => {
+            (Durability::Strict, PageCaching::Dram, _) => {
                 refused("pages in memory are written back later; with page_cache=none they are not")
             }
+            (Durability::Strict, PageCaching::Nvram, _) => refused(
+                "page_cache=nvram makes data durable at once, and not each call; page_cache=none does",
+            ),
             (Durability::Strict, _, RecordPolicy::Image | RecordPolicy::None) => {
                 refused("only journal=per-core and journal=single log an operation by itself")
             }
