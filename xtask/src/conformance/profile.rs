@@ -69,6 +69,11 @@ impl Profile {
         !matches!(self, Profile::Strict | Profile::Nvram)
     }
 
+    /// Whether the volume may be on a block device, which is never used as memory.
+    pub(super) fn may_be_a_block_device(self) -> bool {
+        self == Profile::Disk || self.has_region()
+    }
+
     /// Whether a mounted volume grows.
     pub(super) fn grows(self) -> bool {
         self == Profile::Disk
