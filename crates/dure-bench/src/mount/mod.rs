@@ -1,11 +1,13 @@
 //! `dure bench mount`: mounted volumes beside other file systems, as programs meet them.
 //!
 //! **Structure.** Each target is a directory: a tmpfs, ext4 and xfs on a loop device in memory, and
-//! volumes in memory that this program mounts, a transport each. `workload` is what is measured,
+//! volumes in memory that this program mounts, a transport each; and for each transport a server with
+//! nothing behind it (`empty`), which bounds what a volume can reach with small reads and writes. `workload` is what is measured,
 //! [`Requests`] counts what the kernel asks a server. **Invariants.** The targets take turns within
 //! each round. The first round is not timed, but has its requests counted. **Crash.** Mounts and
 //! loop devices stay behind: `umount`, `losetup -d`.
 
+mod empty;
 #[cfg(test)]
 mod tests;
 mod workload;
@@ -15,9 +17,11 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use comfy_table::Table;
+use dure_fuse::Transport;
 use serde::Serialize;
 use tempfile::TempDir;
 
+use self::empty::Empty;
 use self::workload::{ALL, Stuff, Workload};
 use crate::measure::f64_of;
 use crate::medium::{Medium, Mounted, Source};
@@ -61,6 +65,7 @@ enum Place {
     Memory(TempDir),
     Other(Mounted),
     Dure(Volume),
+    Empty(Empty),
 }
 
 /// A volume that is mounted.
@@ -156,6 +161,12 @@ fn targets(args: &Mount, left_out: &mut Vec<String>) -> Result<Vec<Target>> {
             Err(why) => left_out.push(format!("dure {options}: {why}")),
         }
     }
+    for (name, transport) in [("device", Transport::Device), ("uring", Transport::Uring)] {
+        match Empty::mount(transport)? {
+            Ok(empty) => targets.push(Target::new(&format!("empty {name}"), Place::Empty(empty))),
+            Err(why) => left_out.push(format!("empty {name}: {why}")),
+        }
+    }
     Ok(targets)
 }
 
@@ -228,12 +239,16 @@ impl Target {
             Place::Memory(directory) => directory.path(),
             Place::Other(mounted) => mounted.directory.path(),
             Place::Dure(volume) => volume.directory.path(),
+            Place::Empty(empty) => empty.directory.path(),
         }
     }
 
     /// All workloads; in the first round their figures do not count.
     fn round(&mut self, stuff: &Stuff, first: Option<Option<&Requests>>) -> Result<()> {
         for (number, workload) in ALL.into_iter().enumerate() {
+            if matches!(self.place, Place::Empty(_)) && workload.is_time() {
+                continue;
+            }
             let directory = self.directory();
             let context = || format!("{} on {}", workload.name(), self.name);
             match (first, &self.place) {
@@ -254,7 +269,9 @@ impl Target {
     }
 
     fn rows<'t>(&'t self, stuff: &'t Stuff) -> impl Iterator<Item = Row> + 't {
-        ALL.into_iter().enumerate().map(|(number, workload)| {
+        let measured = |(number, _): &(usize, Workload)| !self.figures[*number].is_empty();
+        let all = ALL.into_iter().enumerate().filter(measured);
+        all.map(|(number, workload)| {
             let (unit, by) = match workload {
                 Workload::ReadLarge | Workload::WriteLarge => ("MiB/s", f64_of(1 << 20)),
                 _ if workload.is_time() => ("ms", 1.0),

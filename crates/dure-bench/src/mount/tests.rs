@@ -1,5 +1,8 @@
 use tempfile::TempDir;
 
+use dure_fuse::Transport;
+
+use super::empty::Empty;
 use super::workload::{ALL, Stuff, Workload};
 use super::{BASE, Row, speed};
 
@@ -43,4 +46,30 @@ fn workloads_run_one_after_the_other_again_and_again() {
     let lost = target.path().join("tree/d0/e0/file0");
     std::fs::remove_file(lost).unwrap();
     assert!(stuff.run(Workload::Find, target.path()).is_err());
+}
+
+#[test]
+fn an_empty_server_serves_what_rates_are_taken_of() {
+    if !std::path::Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: it needs /dev/fuse and root");
+    }
+    let place = TempDir::new().unwrap();
+    let stuff = Stuff::make(place.path(), 1, (2, 0.01)).unwrap();
+    for transport in [Transport::Device, Transport::Uring] {
+        let empty = match Empty::mount(transport) {
+            Ok(Ok(empty)) => empty,
+            Ok(Err(why)) => {
+                eprintln!("skipped: {why}");
+                continue;
+            }
+            Err(error) => return eprintln!("skipped: it cannot be mounted here: {error:#}"),
+        };
+        for workload in ALL.into_iter().filter(|workload| !workload.is_time()) {
+            let figure = stuff.run(workload, empty.directory.path()).unwrap();
+            assert!(figure > 0.0, "{workload:?}");
+        }
+        let at = empty.directory.path().to_owned();
+        drop(empty);
+        assert!(!at.exists(), "it is unmounted and gone");
+    }
 }
