@@ -155,7 +155,7 @@ def promise(directory):
     os.unlink(f'{directory}/f')
     os.close(fd)
     after = available(directory)
-    # The nodes of its map may stay.
+    # Part of what its map took is there again after the next mount only.
     expect(after >= before - before // 120, f'{before} were available, {after} after all was deleted')
 
 
