@@ -121,7 +121,8 @@ impl Empty {
     }
 
     fn end(&mut self, at: &Path) -> Result<()> {
-        unmount(at, dure_fuse::mount::Lazy::No).context("unmounting")?;
+        // A program that was just forked may still have a file of the mount: the server waits for it.
+        unmount(at, dure_fuse::mount::Lazy::Yes).context("unmounting")?;
         if let Some(server) = self.server.take() {
             server.join().ok().context("the server panicked")?;
         }

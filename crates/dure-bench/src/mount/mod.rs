@@ -1,11 +1,11 @@
 //! `dure bench mount`: mounted volumes beside other file systems, as programs meet them.
 //!
 //! **Structure.** Each target is a directory: a tmpfs, ext4 and xfs on a loop device in memory, and
-//! volumes in memory that this program mounts, a transport each; and for each transport a server with
-//! nothing behind it (`empty`), which bounds what a volume can reach with small reads and writes. `workload` is what is measured,
-//! [`Requests`] counts what the kernel asks a server. **Invariants.** The targets take turns within
-//! each round. The first round is not timed, but has its requests counted. **Crash.** Mounts and
-//! loop devices stay behind: `umount`, `losetup -d`.
+//! volumes in memory that this program mounts, a transport each; and for each transport a server
+//! with nothing behind it (`empty`), which bounds what a volume can reach with reads and writes.
+//! `workload` is what is measured, [`Requests`] counts what the kernel asks a server.
+//! **Invariants.** The targets take turns within each round. The first round is not timed, but has
+//! its requests counted. **Crash.** Mounts and loop devices stay behind: `umount`, `losetup -d`.
 
 mod empty;
 #[cfg(test)]
