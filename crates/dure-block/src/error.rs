@@ -173,6 +173,14 @@ pub enum Error {
         /// What it is.
         kind: &'static str,
     },
+    /// The block device is there, but nothing is behind it.
+    #[error("{}: the block device has no size: no medium or file is attached to it (`lsblk` shows the \
+        sizes, and `losetup` what is behind loop devices); attach one",
+        path.display())]
+    NoSize {
+        /// The block device.
+        path: PathBuf,
+    },
     /// The file cannot be mapped as persistent memory.
     #[error("{}: is not on persistent memory: its file system does not map it directly; mount that \
         with -o dax, or leave nvm=direct out", path.display())]

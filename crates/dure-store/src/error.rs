@@ -215,6 +215,10 @@ impl Error {
 /// So many blocks, as people write sizes: the largest binary unit of which there is one, exact or
 /// with one decimal place, rounded down.
 pub fn size_of(blocks: u64) -> String {
+    if blocks == 0 {
+        // What a file has behind its last whole block is not told.
+        return "less than 4 KiB".to_owned();
+    }
     let (mut unit, mut name) = (1, "KiB");
     let kib = u128::from(blocks) * 4;
     for larger in ["MiB", "GiB", "TiB", "PiB"] {
@@ -235,7 +239,7 @@ mod tests {
     #[test]
     fn sizes_are_told_in_the_largest_unit() {
         for (blocks, text) in [
-            (0, "0 KiB"),
+            (0, "less than 4 KiB"),
             (3, "12 KiB"),
             (256, "1 MiB"),
             (640, "2.5 MiB"),

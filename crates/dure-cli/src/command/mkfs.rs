@@ -156,7 +156,7 @@ fn prepare(args: &Mkfs, path: &Path, plans: &FormatOptions) -> Result<(Arc<dyn D
         } else {
             Allocation::Sparse
         };
-        plan(plans, path, bytes / BLOCK)?;
+        plan(plans, path, Size(bytes))?;
         let options = volume::exclusively(Access::Write);
         let device = volume::create_image(path, bytes / BLOCK, how, options)?;
         return Ok((used(args, device)?, Made::New));
@@ -193,12 +193,21 @@ fn used(args: &Mkfs, device: FileDevice) -> Result<Arc<dyn Device>> {
     })
 }
 
-/// What a volume of so many blocks would be, to refuse what cannot be before anything is changed.
-fn plan(options: &FormatOptions, path: &Path, blocks: u64) -> Result<()> {
+/// What a volume of the size asked for would be, to refuse what cannot be before anything is changed.
+fn plan(options: &FormatOptions, path: &Path, size: Size) -> Result<()> {
     let cores = u32::try_from(dure_sync::core_count()).unwrap_or(u32::MAX);
-    let planned = Layout::plan(blocks, options, cores);
-    planned.with_context(|| path.display().to_string())?;
-    Ok(())
+    let at = path.display();
+    match Layout::plan(size.0 / BLOCK, options, cores) {
+        Ok(_) => Ok(()),
+        // There is no device yet: what is too small is what was asked for.
+        Err(Error::TooSmall { what, need, .. }) => {
+            bail!(
+                "{at}: --size {size} is too small; {what} needs {}",
+                Size(need * BLOCK)
+            )
+        }
+        Err(error) => Err(error).context(at.to_string()),
+    }
 }
 
 /// Gives an existing image, which is locked, the size asked for.
@@ -219,7 +228,7 @@ fn resized(args: &Mkfs, plans: &FormatOptions, device: FileDevice) -> Result<Fil
             Size(bytes)
         );
     }
-    plan(plans, path, bytes / BLOCK)?;
+    plan(plans, path, Size(bytes))?;
     Ok(volume::resize_image(path, device, bytes / BLOCK)?)
 }
 

@@ -23,9 +23,49 @@ fn sizes_are_told_in_units() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("v.img");
     let mkfs = |size| refused(&["mkfs", "--size", size, text(&image)]);
-    told(&mkfs("1M"), &["the device has 1 MiB", "needs 4 MiB"]);
+    told(
+        &mkfs("1M"),
+        &["--size 1.0 MiB is too small", "needs 4.0 MiB"],
+    );
+    told(
+        &mkfs("1K"),
+        &["--size 1.0 KiB is too small", "needs 4.0 MiB"],
+    );
     told(&mkfs("5000T"), &["4.8 PiB is more than a volume can have"]);
-    assert!(!image.exists());
+    let region = folder.path().join("region");
+    let of_region = ["--nvm", text(&region), "--nvm-size", "1K", "--size", "64M"];
+    let why = refused(&[&["mkfs", text(&image)], &of_region[..]].concat());
+    told(&why, &["has less than 4 KiB", "a region needs"]);
+    assert!(!image.exists() && !region.exists());
+}
+
+/// A loop device without a file: the last one, which nobody takes while there are others.
+fn detached() -> Option<String> {
+    let names = (0..256).rev().map(|number| format!("loop{number}"));
+    let size = |name: &String| fs::read_to_string(format!("/sys/block/{name}/size"));
+    let mut unused = names.filter(|name| size(name).is_ok_and(|sectors| sectors.trim() == "0"));
+    let device = unused.next().map(|name| format!("/dev/{name}"));
+    device.filter(|device| fs::File::open(device).is_ok())
+}
+
+#[test]
+fn a_block_device_without_a_size_is_told_as_that() {
+    if !can_mount() {
+        return;
+    }
+    let Some(device) = detached() else {
+        return eprintln!("skipped: no loop device that is not in use");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [
+        &["mkfs", "--force", &device][..],
+        &["mount", &device, text(folder.path())],
+        &["check", &device],
+        &["info", &device],
+    ] {
+        let why = refused(arguments);
+        told(&why, &[&device, "has no size", "attach"]);
+    }
 }
 
 #[test]

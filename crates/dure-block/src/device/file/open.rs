@@ -217,7 +217,7 @@ fn size_image(path: &Path, file: &OwnedFd, blocks: u64, allocation: Allocation) 
 ///
 /// # Errors
 /// [`Error::Busy`] and [`Error::Locked`] if another process has it open; [`Error::WrongFileType`],
-/// [`Error::EngineUnavailable`], or [`Error::Open`] with the system's error.
+/// [`Error::NoSize`], [`Error::EngineUnavailable`], or [`Error::Open`] with the system's error.
 pub fn open_file(path: &Path, options: OpenOptions) -> Result<FileDevice> {
     open_claimed(path, options, |fd, found| {
         Claim::take(path, fd, found, options)
@@ -306,6 +306,11 @@ fn examine(
     // A seek to the end returns the size of both files and block devices.
     let bytes = seek(fd, SeekFrom::End(0)).map_err(failed(path, "find its size"))?;
     if is_block_device {
+        if bytes == 0 {
+            return Err(Error::NoSize {
+                path: path.to_owned(),
+            });
+        }
         let sector = ioctl_blksszget(fd).map_err(failed(path, "find its sector size"))?;
         if usize::try_from(sector).is_ok_and(|sector| sector > BLOCK_BYTES) {
             return Err(failed(path, "use sectors larger than 4096 bytes")(
