@@ -8,9 +8,10 @@
 //! in a directory is a hash. What the server knows besides are the inodes without a name, and the
 //! new mount keeps them.
 //!
-//! **Invariants.** No request fails, and none is lost. A request does not wait while the growth only
-//! waits, if another request that is being answered may wait for it (a WRITE of the kernel's cache):
-//! the growth takes the gate only when nobody holds it, and gives up after `PATIENCE`.
+//! **Invariants.** No request fails unless the device does ([`GrowError`]), and none is lost. A
+//! request does not wait while the growth only waits, if another request that is being answered may
+//! wait for it (a WRITE of the kernel's cache): the growth takes the gate only when nobody holds it,
+//! and gives up after `PATIENCE`.
 //!
 //! **On a crash** the volume is closed, grown or mounted again, and each of these can be cut anywhere
 //! (`dure_store::store::resize`). Inodes without a name have their orphan slots all the time; after
@@ -47,6 +48,21 @@ pub struct Gate {
     current: Mutex<CURRENT, FileSystem>,
 }
 
+/// Why a mounted volume has not grown, or cannot be used as before.
+#[derive(Debug, thiserror::Error)]
+pub enum GrowError {
+    /// The mount is as it was.
+    #[error(transparent)]
+    Refused(#[from] Error),
+    /// The volume is closed. Reads go on, nothing is changed any more, and all that was done is
+    /// durable. It has the old size or the new one.
+    #[error(
+        "{0}; the volume could not be mounted again and is read-only now, with nothing lost: look at the \
+         device, then `dure umount`, `dure check` (`dure info` tells its size) and mount it"
+    )]
+    NotMounted(#[source] Error),
+}
+
 /// The volume of a mount, for who is not the kernel.
 #[derive(Debug, Clone)]
 pub struct MountedVolume(pub(crate) Arc<Gate>);
@@ -72,9 +88,9 @@ impl MountedVolume {
     /// and after. Requests wait meanwhile: as long as it takes to write back, and to mount.
     ///
     /// # Errors
-    /// As [`FileSystem::grow`]; `BadOption` when requests do not end. If the volume could be
-    /// closed and then not be mounted again, it is read-only, and all that was done is durable.
-    pub fn grow(&self, larger: Arc<dyn Device>) -> Result<(Layout, Layout), Error> {
+    /// `Refused` as [`FileSystem::grow`], and with `BadOption` when requests do not end; `NotMounted`
+    /// if the volume could be closed and then not be mounted again.
+    pub fn grow(&self, larger: Arc<dyn Device>) -> Result<(Layout, Layout), GrowError> {
         let mut server = self.0.exclude()?;
         let grown = server.grow(larger);
         let before = std::mem::replace(&mut *self.0.current.lock(), server.volume().clone());

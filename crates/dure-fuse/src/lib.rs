@@ -41,6 +41,6 @@ pub mod session;
 mod tests;
 
 pub use dure_fuse_wire::{MountError, Transport, mount, protocol, service, transport, unmount};
-pub use gate::MountedVolume;
+pub use gate::{GrowError, MountedVolume};
 pub use server::report_errors;
 pub use session::{MountSettings, Session, WriteCache};

@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use anyhow::{Context, Result, bail};
 use dure_block::Device;
 use dure_fs::FileSystem;
-use dure_fuse::MountedVolume;
+use dure_fuse::{GrowError, MountedVolume};
 use dure_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, clock, thread};
 
@@ -90,7 +90,14 @@ impl Observed {
         file_system.grown(want)?;
         drop(file_system);
         let larger = grows.device.reopened((want > have).then_some(want))?;
-        let (before, after) = self.volume.grow(larger.unwrap_or(present))?;
+        let (before, after) = self
+            .volume
+            .grow(larger.unwrap_or(present))
+            .inspect_err(|error| {
+                if matches!(error, GrowError::NotMounted(_)) {
+                    log::said(Level::Error, &error.to_string());
+                }
+            })?;
         self.since_ns
             .store(clock::monotonic_ns(), Ordering::Relaxed);
         let grown = Grown::of(&before, &after);

@@ -101,3 +101,37 @@ impl Drop for Mounted {
         drop(dure(&["umount", "--lazy", text(&self.0)]));
     }
 }
+
+/// A loop device over a file; detached when dropped.
+pub(crate) struct Loop(pub(crate) PathBuf);
+
+impl Loop {
+    /// `None` where there are none: no losetup, or not root.
+    pub(crate) fn new(file: &Path) -> Option<Loop> {
+        let mut losetup = Command::new("losetup");
+        match losetup.args(["--find", "--show", text(file)]).output() {
+            Ok(output) if output.status.success() => {
+                let name = String::from_utf8(output.stdout).unwrap();
+                Some(Loop(name.trim().into()))
+            }
+            other => {
+                eprintln!("skipped: no loop devices: {other:?}");
+                None
+            }
+        }
+    }
+
+    /// Gives the file another size, and the device too.
+    pub(crate) fn resize(&self, file: &Path, bytes: u64) {
+        let opened = File::options().write(true).open(file).unwrap();
+        opened.set_len(bytes).unwrap();
+        let told = Command::new("losetup").arg("-c").arg(&self.0).status();
+        assert!(told.unwrap().success());
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        drop(Command::new("losetup").arg("-d").arg(&self.0).status());
+    }
+}

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 
-use crate::program::{Mounted, can_mount, printed, refused, text, volume};
+use crate::program::{Loop, Mounted, can_mount, printed, refused, text, volume};
 
 const MIB: u64 = 1 << 20;
 
@@ -94,6 +94,49 @@ fn a_mounted_volume_grows() {
     let refusal = refused(&["resize", text(&image), "1G"]);
     assert!(refusal.contains("read-only"), "{refusal}");
     read_only.end();
+}
+
+/// A block device has its own size: the volume follows it.
+#[test]
+fn a_volume_on_a_block_device_that_became_larger_grows() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("v.img");
+    File::create(&image).unwrap().set_len(64 * MIB).unwrap();
+    let Some(looped) = Loop::new(&image) else {
+        return;
+    };
+    let device = text(&looped.0);
+    printed(&["mkfs", device]);
+    let directory = folder.path().join("m");
+    fs::create_dir(&directory).unwrap();
+    printed(&["mount", device, text(&directory)]);
+    let mount = Mounted(directory);
+    fs::write(mount.path("before"), "before").unwrap();
+    let open = File::open(mount.path("before")).unwrap();
+    for (size, why) in [(None, "needs"), (Some("256M"), "leave out the size")] {
+        let arguments = ["resize", text(&mount.0)];
+        let refusal = refused(&[&arguments[..], size.as_slice()].concat());
+        assert!(refusal.contains(why), "{refusal}");
+    }
+    looped.resize(&image, 256 * MIB);
+    let said = printed(&["resize", text(&mount.0)]);
+    assert!(said.contains("64.0 MiB before, 256.0 MiB now"), "{said}");
+    let big = vec![5; 100 << 20];
+    fs::write(mount.path("big"), &big).unwrap();
+    assert_eq!(std::io::read_to_string(open).unwrap(), "before");
+    mount.end();
+    printed(&["check", "--data", device]);
+    looped.resize(&image, 512 * MIB);
+    let said = printed(&["resize", device]);
+    assert!(said.contains("256.0 MiB before, 512.0 MiB now"), "{said}");
+    printed(&["check", "--data", device]);
+    assert_eq!(printed(&["cat", device, "/before"]), "before");
+    let out = folder.path().join("out");
+    printed(&["get", "-q", device, "/big", text(&out)]);
+    assert_eq!(fs::read(out).unwrap(), big);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::program::{
-    Mounted, as_user, can_mount, dure, errors, printed, program, refused, text, volume,
+    Loop, Mounted, as_user, can_mount, dure, errors, printed, program, refused, text, volume,
 };
 
 /// mkfs gave a mounted image another size before it found it in use, and the volume was gone.
@@ -43,12 +43,10 @@ fn a_loop_device_over_a_mounted_image_is_in_use() {
     }
     let folder = tempfile::tempdir().unwrap();
     let volume = volume(folder.path());
-    let losetup = |arguments: &[&str]| Command::new("losetup").args(arguments).output();
-    let device = match losetup(&["--find", "--show", text(&volume)]) {
-        Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap(),
-        other => return eprintln!("skipped: no loop devices: {other:?}"),
+    let Some(looped) = Loop::new(&volume) else {
+        return;
     };
-    let device = device.trim();
+    let device = text(&looped.0);
     let second = folder.path().join("second");
     fs::create_dir(&second).unwrap();
     let (by_device, by_image) = (
@@ -64,7 +62,7 @@ fn a_loop_device_over_a_mounted_image_is_in_use() {
     let other = dure(&by_image);
     let checked = dure(&["check", "--repair", text(&volume)]);
     printed(&["umount", text(&directory)]);
-    losetup(&["-d", device]).unwrap();
+    drop(looped);
     for output in [first, other, checked] {
         let why = errors(&output);
         assert!(!output.status.success() && why.contains("in use"), "{why}");

@@ -33,7 +33,8 @@ impl FileSystem {
     ///
     /// # Errors
     /// `BadOption` when it was not unmounted, `TooSmall` when the device is not larger by what the
-    /// new tables need, `Corrupt`, or a failed read or write: then the volume is as it was.
+    /// new tables need, `Corrupt`, or a failed read or write: then the volume is as it was, or
+    /// it has grown if what failed is the last write or its flush.
     pub fn grow(device: Arc<dyn Device>) -> Result<(Layout, Layout)> {
         dure_store::grow_volume(device)
     }

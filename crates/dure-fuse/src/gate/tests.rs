@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
 
 use dure_block::crash::{CrashImages, Selection};
+use dure_block::fault::{Fault, FaultDevice, Rule, When};
 use dure_block::ram::{Image, RamDevice};
 use dure_block::record::RecordDevice;
-use dure_block::{Lba, share};
+use dure_block::{Lba, OsError, share};
 use dure_check::{CheckOptions, Data, check};
 use dure_fs::{FormatOptions, MountOptions, ReadMode};
 use dure_fuse_wire::protocol::reply::WriteOut;
@@ -237,6 +238,95 @@ fn a_crash_while_a_mounted_volume_grows_loses_nothing_synced() {
     }
     assert_eq!(sizes, BTreeSet::from([BLOCKS, LARGER]));
     assert!(states > 50, "{states} states");
+}
+
+/// What a growth on a device that fails has left.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Left {
+    Grown,
+    AsItWas,
+    ReadOnly,
+}
+
+/// Whatever request of the larger device fails, once or from then on: the mount goes on as before,
+/// or it is read-only; all that was done is durable.
+#[test]
+fn a_growth_on_a_device_that_fails_loses_nothing() {
+    let base = small_on_large();
+    for kind in [When::From, When::Nth] {
+        let mut all = BTreeSet::new();
+        for count in 1.. {
+            let Some(left) = left_by(&base, kind(count)) else {
+                assert!(count > 20, "{count} requests");
+                break;
+            };
+            all.insert(left);
+        }
+        assert!(all.contains(&Left::ReadOnly), "{all:?}");
+        if kind(1) == When::Nth(1) {
+            assert!(all.contains(&Left::AsItWas), "{all:?}");
+        }
+    }
+}
+
+/// What is left when these requests of the larger device fail; `None` if it has not so many.
+fn left_by(base: &Image, when: When) -> Option<Left> {
+    let ram = Arc::new(RamDevice::from_image("fuse", base));
+    let settings = MountSettings::default();
+    let mut world = World::on(share(Arc::clone(&ram)), Arc::clone(&ram), &settings);
+    let named = world.create(b"named");
+    world.write(named, b"named");
+    let open = world.create(b"open");
+    world.write(open, b"reaped");
+    world.known.insert(open);
+    world.done(op::UNLINK, ROOT, &[b"open\0"]);
+    let faulty = Arc::new(FaultDevice::new(share(Arc::clone(&ram))));
+    faulty.add(Rule::new(when, Fault::Error(OsError::EIO)));
+    let grown = world.mounted.grow(share(Arc::clone(&faulty)));
+    let hits = faulty.seen().hits;
+    faulty.clear();
+    assert_eq!(world.read(named, 100), b"named", "{when:?}");
+    assert_eq!(world.read(open, 100), b"reaped", "{when:?}");
+    let errno = write(&world.mounted.0, open, 0, b"more", 0);
+    let left = match grown {
+        Ok(_) => Left::Grown,
+        Err(GrowError::Refused(_)) => Left::AsItWas,
+        Err(GrowError::NotMounted(_)) => Left::ReadOnly,
+    };
+    let (want, blocks) = match left {
+        Left::Grown => (0, LARGER),
+        Left::AsItWas => (0, BLOCKS),
+        Left::ReadOnly => (libc::EROFS, BLOCKS),
+    };
+    assert_eq!((errno, total(&world)), (want, blocks), "{when:?} {left:?}");
+    // The last use of an inode without a name, and a request that waits for its deletion.
+    world.known.clear();
+    let forget = request(op::FORGET, open, &[1_u64.as_bytes()]);
+    assert!(world.ask(&forget).is_none());
+    world.done(op::STATFS, ROOT, &[]);
+    if left == Left::ReadOnly {
+        // As an unmount does.
+        world.mounted.file_system().close().unwrap();
+    }
+    drop(world);
+    recovers(&ram.snapshot(), ["named"].into_iter(), hits);
+    (hits > 0).then_some(left)
+}
+
+/// Who asked for it is told what happened, and what to do.
+#[test]
+fn a_volume_that_could_not_be_mounted_again_says_what_to_do() {
+    let reason = "broken".to_owned();
+    let said = GrowError::NotMounted(Error::Stopped { reason }).to_string();
+    for word in [
+        "broken",
+        "read-only",
+        "nothing lost",
+        "dure umount",
+        "mount it",
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
 }
 
 /// The volume mounts, has these files, and is sound; its blocks.

@@ -15,14 +15,17 @@ pub use data::Statistics;
 pub use namespace::{Entry, Listed};
 pub use set_id::Caller;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dure_block::Device;
-use dure_fs::{FileSystem, InodeRef, Layout};
+use dure_fs::units::Ino;
+use dure_fs::{FileSystem, InodeRef, Layout, VolumeInfo};
 use dure_fuse_wire::Errno;
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, ProcessOnce, clock, thread};
 
+use crate::GrowError;
 use crate::MountSettings;
 use crate::WriteCache;
 use crate::nodes::{self, Unlinked};
@@ -104,21 +107,43 @@ impl Server {
     /// after.
     ///
     /// # Errors
-    /// As [`FileSystem::grown`], and then everything is as it was; else as
-    /// [`MountedVolume::grow`](crate::MountedVolume::grow).
-    pub fn grow(&mut self, larger: Arc<dyn Device>) -> dure_fs::Result<(Layout, Layout)> {
+    /// As [`MountedVolume::grow`](crate::MountedVolume::grow).
+    pub fn grow(&mut self, larger: Arc<dyn Device>) -> Result<(Layout, Layout), GrowError> {
         self.volume.grown(larger.info().blocks)?;
+        // What fails here leaves the background work running; a close ends it first.
+        self.volume.sync()?;
         self.volume.close()?;
         let grown = FileSystem::grow(Arc::clone(&larger));
         // If it has not grown, it is as it was, and is mounted all the same.
         let keep = self.unlinked.nodes().into_iter().map(nodes::ino_of);
-        let options = self.volume.options().clone();
-        let (volume, kept) = FileSystem::open_keeping(larger, options, &keep.collect())?;
+        let (volume, kept) = match self.mount_again(larger, grown.is_ok(), &keep.collect()) {
+            Ok(mounted) => mounted,
+            Err(error) => return Err(GrowError::NotMounted(grown.err().unwrap_or(error))),
+        };
         // The pins of the closed volume delete nothing.
         self.unlinked.clear();
         kept.into_iter().for_each(|inode| self.unlinked.keep(inode));
         self.volume = volume;
-        grown
+        Ok(grown?)
+    }
+
+    /// Mounts the closed volume, with the inodes of `keep` in use.
+    fn mount_again(
+        &self,
+        device: Arc<dyn Device>,
+        has_grown: bool,
+        keep: &BTreeSet<Ino>,
+    ) -> dure_fs::Result<(FileSystem, Vec<InodeRef>)> {
+        if !has_grown {
+            // Crash scenario without this: the flush of the new superblock failed; the mount writes
+            // where that says, the device loses it, and the old one knows nothing of these writes.
+            let found = VolumeInfo::read(Arc::clone(&device))?.layout.total_blocks;
+            if found != self.volume.layout().total_blocks {
+                let reason = "its new superblock may not be durable".to_owned();
+                return Err(dure_fs::Error::Stopped { reason });
+            }
+        }
+        FileSystem::open_keeping(device, self.volume.options().clone(), keep)
     }
 
     /// The inode of a node id: ESTALE when the number has another generation now.
