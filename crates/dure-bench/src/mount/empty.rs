@@ -1,7 +1,7 @@
 //! A server with one file and nothing behind it: what a transport answers at best.
 //!
-//! **Structure.** One directory, in it `file`, which always reads as sevens; writes set its size and
-//! are forgotten. It asks the kernel for what a volume asks for, in a thread of this program.
+//! **Structure.** One directory, in it `file`, which always reads as sevens; writes set its size
+//! and are forgotten. It asks the kernel for what a volume asks for, in a thread of this program.
 //! **Invariants.** Nothing waits, so rings answer on their own core. **Crash.** The mount stays
 //! behind: `umount`.
 
@@ -121,7 +121,7 @@ impl Empty {
     }
 
     fn end(&mut self, at: &Path) -> Result<()> {
-        // A program that was just forked may still have a file of the mount: the server waits for it.
+        // A program that was just forked may still have the file: the server waits for it.
         unmount(at, dure_fuse::mount::Lazy::Yes).context("unmounting")?;
         if let Some(server) = self.server.take() {
             server.join().ok().context("the server panicked")?;
