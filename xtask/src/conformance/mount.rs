@@ -140,7 +140,12 @@ impl Volume {
             .arg(&self.device)
             .arg(self.root())
             .args(["-o", "allow_other", "--foreground"])
-            .args(self.profile_options())
+            .args(
+                self.profile
+                    .options()
+                    .iter()
+                    .flat_map(|profile| ["-o", profile]),
+            )
             .args(options.iter().flat_map(|option| ["-o", option]))
             .args(self.transport.iter().flat_map(|way| ["-o", way.option()]))
             .stdin(Stdio::null())
@@ -170,13 +175,6 @@ impl Volume {
             line.trim()
         );
         Ok(())
-    }
-
-    /// What the profile adds to a mount.
-    fn profile_options(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let options = self.profile.options();
-        let given = ["-o", options].into_iter();
-        given.filter(move |_| !options.is_empty())
     }
 
     /// The growth of the volume to `mib` MiB, in the manner it is: mounted or not.

@@ -1,8 +1,8 @@
 //! Profiles: on which media the volumes of the suites are, and how they are mounted.
 //!
 //! **Problem.** What holds for a volume on a disk need not hold for one in persistent memory.
-//! **Structure.** [`Profile`] says what `mkfs` and each mount get; suites know nothing of it but
-//! what a kill cannot lose. Persistent memory is emulated, in files. **Invariants.** A mount gets no
+//! **Structure.** [`Profile`] says what `mkfs` and each mount get, and answers what a suite has to ask
+//! of it. Persistent memory is emulated, in files. **Invariants.** A mount gets no
 //! option that its profile refuses. **Crash.** What was copied into emulated memory outlives the
 //! server, so a kill of the server is a crash; of the machine it would not be one.
 
@@ -39,27 +39,27 @@ impl Profile {
     }
 
     /// The mount options that make it.
-    pub(super) fn options(self) -> &'static str {
-        match self {
-            Profile::Disk => "",
+    pub(super) fn options(self) -> Option<&'static str> {
+        Some(match self {
+            Profile::Disk => return None,
             Profile::Strict => "nvm=emulated,page_cache=none",
             Profile::Posix => "nvm=emulated,page_cache=none,durability=posix",
             Profile::Hybrid => "nvm=emulated",
             // Less than what most suites write, so that data moves to the disk, too.
             Profile::Nvram => "nvm=emulated,page_cache=nvram,nvram=64M",
             Profile::NvramSync => "nvm=emulated,page_cache=nvram,nvram=64M,nvram_absorb=sync",
-        }
+        })
     }
 
     /// Whether it can be mounted with a policy that was drawn.
     pub(super) fn takes(self, policy: &str) -> bool {
-        let orders_data = matches!(policy, "data=journal" | "data=writeback");
+        let other_data = matches!(policy, "data=journal" | "data=writeback");
         let logs_images = matches!(policy, "journal=zjournal" | "journal=jbd2");
         match self {
             Profile::Disk | Profile::Hybrid => true,
-            Profile::Posix | Profile::Nvram | Profile::NvramSync => !orders_data,
+            Profile::Posix | Profile::Nvram | Profile::NvramSync => !other_data,
             // Calls are durable by themselves with journals of deltas only.
-            Profile::Strict => !orders_data && !logs_images,
+            Profile::Strict => !other_data && !logs_images,
         }
     }
 

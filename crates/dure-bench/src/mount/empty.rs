@@ -5,8 +5,6 @@
 //! **Invariants.** Nothing waits, so rings answer on their own core. **Crash.** The mount stays
 //! behind: `umount`.
 
-use std::path::Path;
-
 use anyhow::{Context, Result};
 use dure_fuse::protocol::reply::{Attr, AttrOut, EntryOut, WriteOut};
 use dure_fuse::protocol::{Operation, ROOT, Request};
@@ -120,9 +118,9 @@ impl Empty {
         })
     }
 
-    fn end(&mut self, at: &Path) -> Result<()> {
+    fn end(&mut self) -> Result<()> {
         // A program that was just forked may still have the file: the server waits for it.
-        unmount(at, dure_fuse::mount::Lazy::Yes).context("unmounting")?;
+        unmount(self.directory.path(), dure_fuse::mount::Lazy::Yes).context("unmounting")?;
         if let Some(server) = self.server.take() {
             server.join().ok().context("the server panicked")?;
         }
@@ -132,9 +130,11 @@ impl Empty {
 
 impl Drop for Empty {
     fn drop(&mut self) {
-        let at = self.directory.path().to_owned();
-        if let Err(error) = self.end(&at) {
-            crate::note!("{} stays behind: {error:#}", at.display());
+        if let Err(error) = self.end() {
+            crate::note!(
+                "{} stays behind: {error:#}",
+                self.directory.path().display()
+            );
         }
     }
 }
