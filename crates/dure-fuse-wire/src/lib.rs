@@ -61,3 +61,4 @@ pub use service::{Errno, Knows, Outcome, Sent, Service};
 pub use transport::Transport;
 pub use transport::buffer::Reply;
 pub use transport::negotiate::Features;
+pub use transport::uring::idle::RingPolicy;

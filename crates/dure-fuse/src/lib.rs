@@ -40,7 +40,9 @@ pub mod session;
 #[cfg(test)]
 mod tests;
 
-pub use dure_fuse_wire::{MountError, Transport, mount, protocol, service, transport, unmount};
+pub use dure_fuse_wire::{
+    MountError, RingPolicy, Transport, mount, protocol, service, transport, unmount,
+};
 pub use gate::{GrowError, MountedVolume};
 pub use server::report_errors;
 pub use session::{MountSettings, Session, WriteCache};

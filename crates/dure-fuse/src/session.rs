@@ -4,7 +4,7 @@ use std::path::Path;
 
 use dure_fs::FileSystem;
 use dure_fuse_wire::protocol::opcode::init;
-use dure_fuse_wire::{Features, MountError, Settings, Transport};
+use dure_fuse_wire::{Features, MountError, RingPolicy, Settings, Transport};
 use dure_fuse_wire::{mount::flags, transport::crew, transport::uring};
 use dure_sync::Arc;
 use rustix::mount::MountFlags;
@@ -74,6 +74,8 @@ pub struct MountSettings {
     pub write_cache: WriteCache,
     /// How requests come from the kernel, where it offers that.
     pub transport: Transport,
+    /// How the threads of rings run.
+    pub ring_policy: RingPolicy,
     /// Every file appears to belong to this user, and cannot be given to another.
     pub uid: Option<u32>,
     /// The same for the group.
@@ -93,6 +95,7 @@ impl Default for MountSettings {
             write_cache: WriteCache::default(),
             // By figures: docs/design/mount.md.
             transport: Transport::Uring,
+            ring_policy: RingPolicy::default(),
             uid: None,
             gid: None,
             workers: None,
@@ -130,6 +133,7 @@ impl Session {
             workers: settings.workers.unwrap_or(defaults.workers),
             stand_ins: crew::stand_ins(cache_bytes),
             depth: uring::depth(cache_bytes, dure_sync::core_count()),
+            ring_policy: settings.ring_policy,
         };
         Ok(Session {
             wire: dure_fuse_wire::Session::mount(at, &wire)?,

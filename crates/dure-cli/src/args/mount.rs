@@ -23,7 +23,9 @@ pub struct Mount {
     /// default; or the kernel collects writes: small ones are faster, but on a full volume write(2)
     /// succeeds and only fsync(2) or close(2) fails, a kill of the server loses up to 30 s of them,
     /// and holes are not found by lseek(2)), transport=uring|device (requests come
-    /// through a ring of io_uring for each core, where the kernel has them, or through /dev/fuse), cache=SIZE, noatime, relatime, strictatime,
+    /// through a ring of io_uring for each core, where the kernel has them, or through /dev/fuse),
+    /// ring_policy=idle|other (threads of rings give way to their callers, with SCHED_IDLE, while
+    /// that costs nothing; or do not), cache=SIZE, noatime, relatime, strictatime,
     /// flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4 by
     /// default), fsync=closure|all (what an fsync commits: what it depends on, or everything),
     /// alloc=local|global (each core allocates in its own groups, or all at one place),

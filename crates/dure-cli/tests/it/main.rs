@@ -13,5 +13,6 @@ mod program;
 mod regions;
 mod rescue;
 mod resize;
+mod ring_policy;
 mod top;
 mod trust;

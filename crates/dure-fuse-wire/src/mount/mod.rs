@@ -22,6 +22,7 @@ use crate::transport::Transport;
 use crate::transport::device::Channel;
 use crate::transport::negotiate::Features;
 use crate::transport::uring::Rings;
+use crate::transport::uring::idle::RingPolicy;
 use crate::transport::worker::{self, Agreed};
 
 /// Settings of a mount.
@@ -48,6 +49,8 @@ pub struct Settings {
     pub stand_ins: usize,
     /// Entries of each ring: each takes up to a megabyte once it was used.
     pub depth: usize,
+    /// How the threads of rings run.
+    pub ring_policy: RingPolicy,
 }
 
 impl Default for Settings {
@@ -64,6 +67,7 @@ impl Default for Settings {
             workers: dure_sync::core_count() + 1,
             stand_ins: 16,
             depth: 8,
+            ring_policy: RingPolicy::default(),
         }
     }
 }
@@ -127,6 +131,7 @@ pub struct Session {
     workers: usize,
     /// Extra threads that answer while workers wait.
     stand_ins: usize,
+    ring_policy: RingPolicy,
     agreed: Agreed,
     mounted: Mounted,
 }
@@ -174,6 +179,7 @@ impl Session {
             channel,
             workers: settings.workers.max(1),
             stand_ins: settings.stand_ins.max(1),
+            ring_policy: settings.ring_policy,
             agreed,
             mounted,
         })
@@ -226,7 +232,7 @@ impl Session {
     }
 
     fn serve_rings(&self, rings: Rings, service: &Arc<dyn Service>) -> io::Result<()> {
-        let running = rings.run(service, &self.channel, self.stand_ins);
+        let running = rings.run(service, &self.channel, (self.stand_ins, self.ring_policy));
         // What is left for the device are FORGETs, unless the kernel refused the rings.
         let served = self.serve_device(
             match running.refused() {

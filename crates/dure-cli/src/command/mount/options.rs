@@ -16,7 +16,7 @@ use dure_bench::note;
 use dure_block::nvm::Nvm;
 use dure_fs::{AccessTime, MountOptions, TRACE_EVENTS_MAX};
 use dure_fuse::mount::flags;
-use dure_fuse::{MountSettings, Transport, WriteCache};
+use dure_fuse::{MountSettings, RingPolicy, Transport, WriteCache};
 use rustix::mount::MountFlags;
 use rustix::process::geteuid;
 
@@ -89,6 +89,7 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             ("writeback", None) => settings.write_cache = WriteCache::Back,
             ("writethrough", None) => settings.write_cache = WriteCache::Through,
             ("transport", Some(value)) => settings.transport = transport(value)?,
+            ("ring_policy", Some(value)) => settings.ring_policy = ring_policy(value)?,
             ("uid", Some(value)) => settings.uid = Some(number(key, value)?),
             ("gid", Some(value)) => settings.gid = Some(number(key, value)?),
             // Of the server: see `log`.
@@ -220,6 +221,14 @@ fn transport(value: &str) -> Result<Transport> {
     }
 }
 
+fn ring_policy(value: &str) -> Result<RingPolicy> {
+    match value {
+        "idle" => Ok(RingPolicy::Idle),
+        "other" => Ok(RingPolicy::Other),
+        _ => bail!("ring_policy={value}: idle or other"),
+    }
+}
+
 fn set_policy(options: &mut MountOptions, key: &str, value: &str) -> Result<bool> {
     options.set_policy(key, value).map_err(anyhow::Error::msg)
 }
@@ -270,6 +279,7 @@ mod tests {
             "writeback",
             "nvm=emulated",
             "transport=uring",
+            "ring_policy=other",
             "journal=jbd2",
             "trace=5",
             "data=journal",
@@ -286,6 +296,7 @@ mod tests {
         assert_eq!(settings.uid, Some(7));
         assert_eq!(settings.write_cache, WriteCache::Back);
         assert_eq!(settings.transport, Transport::Uring);
+        assert_eq!(settings.ring_policy, RingPolicy::Other);
         assert_eq!(options.order, dure_fs::Order::Single);
         assert_eq!(options.records, dure_fs::RecordPolicy::Image);
         assert_eq!(options.data, dure_fs::DataMode::Journal);
@@ -369,6 +380,7 @@ mod tests {
             "uid=me",
             "nvm=yes",
             "transport=pigeon",
+            "ring_policy=fifo",
         ] {
             assert!(parsed(&[bad]).is_err(), "{bad}");
         }

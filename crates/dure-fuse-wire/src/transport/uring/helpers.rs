@@ -14,6 +14,7 @@ use dure_sync::{Arc, Condvar, CoreId, Mutex};
 
 use super::entry::{Desk, Entry, Patience};
 use super::port::Bell;
+use super::schedule::{Policy, policy, set_policy};
 use crate::service::Service;
 
 /// Rank of the helpers' lock; nothing is taken under it.
@@ -83,12 +84,15 @@ pub struct Helpers {
     threads_max: usize,
     /// Where they may run: a ring's thread, which starts them, is bound to one core.
     cores: Vec<CoreId>,
+    /// How they run: a ring's thread, which starts them, may give way to its callers.
+    policy: Option<Policy>,
     state: Mutex<HELPERS, State>,
     called: Condvar,
 }
 
 impl Helpers {
-    /// At most `threads_max` of them, on any of `cores`; they are started when they are needed.
+    /// At most `threads_max` of them, on any of `cores`, with the policy of the calling thread; they
+    /// are started when they are needed.
     /// `knows` asks the kernel about a node.
     #[must_use]
     pub fn new(
@@ -103,6 +107,7 @@ impl Helpers {
             knows,
             threads_max,
             cores,
+            policy: policy().ok().flatten(),
             state: Mutex::new(State::default()),
             called: Condvar::new(),
         })
@@ -117,7 +122,13 @@ impl Helpers {
         if state.jobs.len() > state.idle && state.threads.len() < helpers.threads_max {
             let helper = Arc::clone(helpers);
             let name = format!("dure-help-{}", state.threads.len());
-            let work = move || helper.work();
+            let work = move || {
+                if let Some(policy) = helper.policy {
+                    // A helper that stays as the ring's thread is slower, and no less correct.
+                    let _ = set_policy(policy);
+                }
+                helper.work();
+            };
             state
                 .threads
                 .push(thread::spawn_vital(&name, &helpers.cores, work));

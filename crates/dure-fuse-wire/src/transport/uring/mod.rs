@@ -5,7 +5,8 @@
 //! and puts a request into that of its caller. [`ring`] is an io_uring with entries of such queues,
 //! served by a thread bound to the core ([`mod@serve`]): the system call that sends a reply also waits
 //! for the next request, which the kernel copies into the [`entry`] itself. What takes long goes to
-//! [`helpers`]. [`port`] is what a ring is to its thread.
+//! [`helpers`]. [`port`] is what a ring is to its thread, [`idle`] and `schedule` how the scheduler
+//! treats that.
 //!
 //! **Invariants.** Each queue has at least one entry: the kernel sends nothing before. FORGET,
 //! INTERRUPT and notifications stay with `/dev/fuse`, which is served besides, and by as many
@@ -13,10 +14,11 @@
 
 pub mod entry;
 pub mod helpers;
+pub mod idle;
 pub mod port;
 pub mod ring;
+mod schedule;
 pub mod serve;
-mod slice;
 
 use std::io;
 
@@ -25,6 +27,7 @@ use dure_sync::{Arc, CoreId, core_count};
 
 use self::entry::Entry;
 use self::helpers::{Helpers, Returns};
+use self::idle::{Idle, RingPolicy};
 use self::ring::Ring;
 use self::serve::{Registered, Shared, serve};
 use super::device::Channel;
@@ -91,7 +94,13 @@ impl Rings {
 
     /// Starts their threads, and returns when the kernel knows, or has refused, all entries.
     #[must_use]
-    pub fn run(self, service: &Arc<dyn Service>, channel: &Channel, helpers_max: usize) -> Running {
+    pub fn run(
+        self,
+        service: &Arc<dyn Service>,
+        channel: &Channel,
+        (helpers_max, policy): (usize, RingPolicy),
+    ) -> Running {
+        let gives_way = policy == RingPolicy::Idle && idle::may_return();
         let asks = channel.another();
         let knows = Box::new(move |node| asks.knows(node));
         let shared = Shared {
@@ -104,8 +113,9 @@ impl Rings {
             let shared = shared.clone();
             thread::spawn_vital(&format!("dure-ring-{core}"), &[core], move || {
                 // Without it, it is run later where others want the CPU, and that is all.
-                let _ = slice::shorten();
+                let _ = schedule::shorten();
                 let returns = Arc::new(Returns::new(Box::new(ring.bell())));
+                ring.gives_way(gives_way.then(Idle::begin).flatten());
                 let served = ring
                     .begin()
                     .and_then(|()| serve(&mut ring, entries, &returns, &shared));

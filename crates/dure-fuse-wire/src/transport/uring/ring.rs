@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use super::entry::Entry;
+use super::idle::Idle;
 use super::port::{Arrival, Bell, Port};
 use crate::protocol::ring::{COMMIT_AND_FETCH, REGISTER, RingCommand};
 use crate::transport::device::Channel;
@@ -69,6 +70,8 @@ pub struct Ring {
     rung: Box<u64>,
     /// Entries that the kernel has.
     held: Vec<Option<Entry>>,
+    /// Changes its thread's policy.
+    idle: Option<Idle>,
 }
 
 impl Ring {
@@ -90,6 +93,7 @@ impl Ring {
             event: Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?),
             rung: Box::new(0),
             held: (0..entries).map(|_| None).collect(),
+            idle: None,
         })
     }
 
@@ -109,6 +113,11 @@ impl Ring {
         submitter.register_files(&[self.channel.raw()])?;
         self.await_bell();
         Ok(())
+    }
+
+    /// Its thread, which has called [`Idle::begin`], changes its policy as it is woken.
+    pub(super) fn gives_way(&mut self, idle: Option<Idle>) {
+        self.idle = idle;
     }
 
     fn await_bell(&mut self) {
@@ -194,6 +203,9 @@ impl Port for Ring {
 
     fn wait(&mut self, arrived: &mut Vec<Arrival>) -> io::Result<()> {
         self.enter(1)?;
+        if let Some(idle) = &mut self.idle {
+            idle.woken();
+        }
         self.reap(arrived);
         Ok(())
     }
