@@ -3,6 +3,7 @@
 mod cache;
 mod handles;
 mod mount;
+mod ring_calls;
 mod room;
 mod semantics;
 mod uring;

@@ -28,6 +28,18 @@ fn mount(device: Arc<dyn Device>, directory: &Path) -> Option<(FileSystem, Sessi
     mount_again(device, directory)
 }
 
+/// Mounts a new volume in memory, where the kernel offers rings.
+pub(crate) fn mount_ram(directory: &Path) -> Option<(FileSystem, Session)> {
+    let (volume, session) = mount(share(RamDevice::new("ram", BLOCKS)), directory)?;
+    match session.fallback() {
+        None => Some((volume, session)),
+        Some(why) => {
+            println!("not run: {why}");
+            None
+        }
+    }
+}
+
 /// Mounts what is on the device.
 fn mount_again(device: Arc<dyn Device>, directory: &Path) -> Option<(FileSystem, Session)> {
     let volume = FileSystem::open(device, MountOptions::default()).unwrap();
@@ -45,15 +57,19 @@ fn mount_again(device: Arc<dyn Device>, directory: &Path) -> Option<(FileSystem,
     }
 }
 
-/// From now on the calling thread, and those it starts, get `errno` from io_uring_setup(2).
-fn forbid_io_uring(errno: i32) {
-    const SETUP: u32 = 425;
-    let filter = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+/// An instruction of a program for seccomp(2).
+pub(crate) fn filter(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
         code: u16::try_from(code).unwrap(),
         jt,
         jf,
         k,
-    };
+    }
+}
+
+/// From now on the calling thread, and those it starts, get `errno` from io_uring_setup(2).
+fn forbid_io_uring(errno: i32) {
+    const SETUP: u32 = 425;
     let errno = u32::try_from(errno).unwrap();
     let mut program = [
         // The number of the call; if it is that one, the error, else go on.
@@ -245,7 +261,7 @@ fn an_aborted_connection_ends_with_requests_under_way() {
 }
 
 /// The calling thread, and those it starts, run on one core: their requests go to one ring.
-fn stay_on_one_core() {
+pub(crate) fn stay_on_one_core() {
     let mut set = rustix::thread::CpuSet::new();
     set.set(0);
     rustix::thread::sched_setaffinity(None, &set).unwrap();

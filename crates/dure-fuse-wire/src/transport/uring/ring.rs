@@ -7,8 +7,9 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 
-use dure_sync::Arc;
+use dure_sync::{Arc, thread};
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
@@ -26,6 +27,8 @@ const URING_CMD: u8 = 46;
 const FIXED_FILE: u8 = 1;
 /// How many `iovec`s describe an entry.
 const VECTORS: u32 = 2;
+/// Before the next try of a call that found no memory.
+const UNTIL_MEMORY: Duration = Duration::from_millis(1);
 /// Marks the bell's read.
 const BELL: u64 = u64::MAX;
 
@@ -176,10 +179,17 @@ impl Ring {
 
     /// Hands commands to the kernel, and waits for so many completions.
     fn enter(&mut self, completions: usize) -> io::Result<()> {
-        match self.uring.submit_and_wait(completions) {
-            Ok(_) => Ok(()),
-            Err(error) if is_transient(&error) => Ok(()),
-            Err(error) => Err(error),
+        let Err(error) = self.uring.submit_and_wait(completions) else {
+            return Ok(());
+        };
+        match error.raw_os_error() {
+            // A signal; or completions have to be taken first.
+            Some(libc::EINTR | libc::EBUSY) => Ok(()),
+            Some(libc::EAGAIN | libc::ENOMEM) => {
+                thread::sleep(UNTIL_MEMORY);
+                Ok(())
+            }
+            _ => Err(error),
         }
     }
 }
@@ -232,11 +242,4 @@ impl std::fmt::Debug for Ring {
             .field("held", &self.held())
             .finish_non_exhaustive()
     }
-}
-
-fn is_transient(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM)
-    )
 }
