@@ -1,6 +1,7 @@
 //! The program `dure`, as a user runs it.
 
 mod bench;
+mod collected;
 mod copy;
 mod documents;
 mod full;

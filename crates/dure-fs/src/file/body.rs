@@ -126,6 +126,15 @@ impl Body {
         }
     }
 
+    /// The same of an fsync.
+    pub(super) fn fsync_waits(self, volume: &Volume, inode: &Inode) -> bool {
+        match self {
+            Body::Cached => volume.fsync_cached_waits(inode),
+            // No pages wait for it; its medium is memory.
+            Body::Direct => false,
+        }
+    }
+
     /// Writes `data` at `offset`, which together are no longer than a file may be. Returns how
     /// much; less only when the rest fails.
     #[inline]

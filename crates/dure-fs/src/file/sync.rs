@@ -48,6 +48,19 @@ impl FileSystem {
         volume.commit_inode(shared, scope, marks)
     }
 
+    /// Whether [`FileSystem::fsync`] would wait for the medium, or for so many pages that somebody
+    /// who serves others had better not, as far as can be told without waiting. It may be different
+    /// a moment later.
+    #[must_use]
+    pub fn fsync_waits(&self, inode: &InodeRef) -> bool {
+        let body = self.0.body;
+        match crate::file::regular(inode) {
+            Ok(inode) => body.fsync_waits(&self.0, inode),
+            // Of names there is the commit only.
+            Err(_) => self.reads_wait(),
+        }
+    }
+
     /// Makes everything that happened before it began durable.
     ///
     /// # Errors

@@ -1,11 +1,13 @@
 //! Making a mount, running it, and ending it.
 //!
 //! **Structure.** [`Session`] mounts (`direct` as root, `helper` for other users), performs the
-//! INIT handshake, and serves until the directory is unmounted. **Invariants.** A session that was
+//! INIT handshake, lets the kernel's cache hold more of it (`dirty`), and serves until the directory
+//! is unmounted. **Invariants.** A session that was
 //! never served leaves no mount behind. **Crash.** The mount stays without a server until it is
 //! unmounted.
 
 mod direct;
+mod dirty;
 pub mod flags;
 mod helper;
 
@@ -17,6 +19,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use thiserror::Error;
 
+use crate::protocol::opcode::init;
 use crate::service::{self, Service};
 use crate::transport::Transport;
 use crate::transport::device::Channel;
@@ -175,6 +178,10 @@ impl Session {
             path: mounted.path.clone(),
             source,
         })?;
+        if settings.features.wanted & init::WRITEBACK_CACHE != 0 {
+            // Without it, writers wait sooner.
+            let _ = dirty::widen(&mounted.path, settings.block_device);
+        }
         Ok(Session {
             channel,
             workers: settings.workers.max(1),

@@ -244,15 +244,6 @@ impl Operation<'_> {
             | Operation::Unserved(_) => None,
         }
     }
-
-    /// Whether the worker that answers it waits until the device has flushed.
-    #[must_use]
-    pub fn flushes(&self) -> bool {
-        matches!(
-            self,
-            Operation::Fsync { .. } | Operation::FsyncDirectory | Operation::SyncAll
-        )
-    }
 }
 
 /// What a request changes of its node.

@@ -35,8 +35,13 @@ pub(super) fn takes_long(operation: &Operation<'_>) -> bool {
 /// Whether the answer may have to wait for the device or for another task.
 pub(super) fn may_wait(server: &Server, request: &Request<'_>) -> bool {
     let (operation, node) = (&request.operation, request.node);
-    if operation.flushes() || server.settles(operation.changes()) {
+    if server.settles(operation.changes()) {
         return true;
+    }
+    match operation {
+        Operation::SyncAll => return true,
+        Operation::Fsync { .. } | Operation::FsyncDirectory => return server.fsync_waits(node),
+        _ => {}
     }
     if let Operation::Write { offset, data, .. } = *operation {
         return server.write_waits(node, offset, data.len());

@@ -194,6 +194,15 @@ impl Server {
                 .is_ok_and(|inode| self.volume.write_waits(&inode, offset, size))
     }
 
+    /// Whether an FSYNC or FSYNCDIR has to wait.
+    #[must_use]
+    pub fn fsync_waits(&self, node: u64) -> bool {
+        self.inode_waits(node)
+            || self
+                .inode(node)
+                .is_ok_and(|inode| self.volume.fsync_waits(&inode))
+    }
+
     /// Whether the change that a request asks for is to be durable when it is answered.
     #[must_use]
     pub fn settles(&self, changes: Option<Changes>) -> bool {

@@ -372,6 +372,7 @@ fn others_are_answered_while_all_workers_wait_for_a_flush(transport: Transport) 
     let before = |ram: Arc<RamDevice>| {
         let mut info = ram.info().clone();
         info.volatile_cache = true;
+        info.in_memory = false;
         let gate = Arc::clone(&gate);
         share(Gated { info, ram, gate })
     };

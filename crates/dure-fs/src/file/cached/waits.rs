@@ -1,4 +1,4 @@
-//! Whether a read or a write would wait.
+//! Whether a read, a write or an fsync would wait.
 //!
 //! **Problem.** A task that serves several callers must not wait for one of them. **Structure.** It
 //! asks before, and lets another task do what would wait. **Invariants.** An answer is a guess:
@@ -10,6 +10,9 @@ use dure_store::units::{BLOCK_BYTES_U64, to_u64};
 use crate::file::bytes::split;
 use crate::inode::Inode;
 use crate::volume::Volume;
+
+/// Of so many pages at most, an fsync takes some tens of microseconds where the medium is memory.
+const PROMPT_PAGES: u64 = 8;
 
 impl Volume {
     /// [`Body::read_waits`](crate::file::body::Body::read_waits).
@@ -59,5 +62,13 @@ impl Volume {
         };
         let (first, _) = split(offset);
         is_cut(offset, first * BLOCK_BYTES_U64 < size) || is_cut(end, end < size)
+    }
+    /// [`Body::fsync_waits`](crate::file::body::Body::fsync_waits).
+    pub(in crate::file) fn fsync_cached_waits(&self, inode: &Inode) -> bool {
+        if self.reads_wait() {
+            return true;
+        }
+        let state = inode.state().try_read();
+        state.is_none_or(|state| state.file().pages.unclean() > PROMPT_PAGES)
     }
 }

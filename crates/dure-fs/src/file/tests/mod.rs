@@ -17,6 +17,7 @@ mod room_crashes;
 mod shared;
 mod simple;
 mod unplaced;
+mod waits;
 
 use dure_block::ram::RamDevice;
 use dure_block::{Device, share};
