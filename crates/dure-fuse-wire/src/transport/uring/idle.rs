@@ -218,10 +218,10 @@ mod tests {
         assert_eq!(rule.end_window(back + 1, || waited), None);
     }
 
+    /// Where it does not, no ring gives way.
     #[test]
     fn the_kernel_counts_waits_of_this_thread() {
         let Some(waited) = Waited::open() else {
-            println!("not run: no /proc/thread-self/schedstat");
             return;
         };
         let before = waited.ns().expect("the kernel counts them");
