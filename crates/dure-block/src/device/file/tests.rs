@@ -273,44 +273,25 @@ fn take(queue: &Queue, step: &Step) -> Vec<u8> {
     Vec::new()
 }
 
-/// In every mode with this kind of I/O.
-fn behaves_as_ram(direct: Direct, steps: &[Step]) -> std::result::Result<(), TestCaseError> {
-    static MODES: ProcessOnce<Vec<OpenOptions>> = ProcessOnce::new();
-    let waits = [Wait::Sleep, Wait::Poll, hybrid()];
-    let modes = MODES.get_or_init(modes).iter().zip(waits.iter().cycle());
-    for (options, wait) in modes.filter(|(mode, _)| mode.direct == direct) {
-        let (place, options) = (Place::new(), *options);
-        let path = place.image();
-        let file = waiting(open_file(&path, options).unwrap(), *wait);
-        let ram_device = Arc::new(RamDevice::new("ram0", BLOCKS));
-        let ram = Queue::new(share(Arc::clone(&ram_device)), QueueConfig::default());
-        for step in steps {
-            prop_assert_eq!(
-                take(&file, step),
-                take(&ram, step),
-                "{:?} {:?}",
-                options,
-                step
-            );
-        }
-        drop(file);
-        let stored = std::fs::read(&path).unwrap();
-        prop_assert_eq!(stored, ram_device.snapshot().to_bytes(), "{:?}", options);
-    }
-    Ok(())
-}
-
-// Two tests, which wait for the disk at the same time.
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
     fn a_file_behaves_as_ram_does(steps in prop::collection::vec(step(), 1..30)) {
-        behaves_as_ram(Direct::Auto, &steps)?;
-    }
-
-    #[test]
-    fn a_cached_file_behaves_as_ram_does(steps in prop::collection::vec(step(), 1..30)) {
-        behaves_as_ram(Direct::Never, &steps)?;
+        static MODES: ProcessOnce<Vec<OpenOptions>> = ProcessOnce::new();
+        let waits = [Wait::Sleep, Wait::Poll, hybrid()];
+        for (options, wait) in MODES.get_or_init(modes).iter().zip(waits.iter().cycle()) {
+            let (place, options) = (Place::new(), *options);
+            let path = place.image();
+            let file = waiting(open_file(&path, options).unwrap(), *wait);
+            let ram_device = Arc::new(RamDevice::new("ram0", BLOCKS));
+            let ram = Queue::new(share(Arc::clone(&ram_device)), QueueConfig::default());
+            for step in &steps {
+                prop_assert_eq!(take(&file, step), take(&ram, step), "{:?} {:?}", options, step);
+            }
+            drop(file);
+            let stored = std::fs::read(&path).unwrap();
+            prop_assert_eq!(stored, ram_device.snapshot().to_bytes(), "{:?}", options);
+        }
     }
 }
 
