@@ -198,11 +198,11 @@ fn climbs_to_root(file: &Path, source: &str) -> bool {
     code(source).contains(&"super::".repeat(depth))
 }
 
-/// The modules of a crate, by their paths, and their code.
-type Modules = BTreeMap<String, String>;
+/// The modules of a crate, by their paths, and the paths that their code names.
+type Modules<'t> = BTreeMap<String, Vec<Vec<&'t str>>>;
 
 /// The absolute path of one that `module` has; none if it leads out of the crate.
-fn absolute<'p>(modules: &Modules, module: &'p str, path: &[&'p str]) -> Option<Vec<&'p str>> {
+fn absolute<'p>(modules: &Modules<'_>, module: &'p str, path: &[&'p str]) -> Option<Vec<&'p str>> {
     let mut base: Vec<&str> = module.split("::").collect();
     let mut rest = path;
     match path {
@@ -226,20 +226,19 @@ const PASSES_MAX: usize = 8;
 
 /// The module that has what an absolute path names. What a module names by a path itself, perhaps
 /// to pass it on, is where that path leads.
-fn owner<'m>(modules: &'m Modules, path: &[&str], held: &[&str]) -> Option<&'m str> {
+fn owner<'m>(modules: &'m Modules<'_>, path: &[&str], held: &[&str]) -> Option<&'m str> {
     let mut path: Vec<String> = path.iter().map(|&word| word.to_owned()).collect();
     let mut last = None;
     for _ in 0..PASSES_MAX {
         let is_module = |n: &usize| modules.contains_key(&path[..*n].join("::"));
         let at = (1..=path.len()).rev().find(is_module)?;
-        let (module, code) = modules.get_key_value(&path[..at].join("::"))?;
+        let (module, named) = modules.get_key_value(&path[..at].join("::"))?;
         last = Some(module.as_str());
         let Some(name) = path.get(at) else { break };
         if held.contains(&name.as_str()) {
             return None;
         }
-        let all = all_paths(code);
-        let mut passed = all
+        let mut passed = named
             .iter()
             .filter(|passed| passed.last() == Some(&name.as_str()));
         let Some(passed) = passed.find_map(|passed| absolute(modules, module, passed)) else {
@@ -252,18 +251,17 @@ fn owner<'m>(modules: &'m Modules, path: &[&str], held: &[&str]) -> Option<&'m s
 }
 
 /// Uses that cross folders and from which uses lead back.
-fn circles(modules: &Modules, held: &[&str]) -> Vec<String> {
-    let uses = |(module, code): (&'_ String, &'_ String)| {
-        let all = all_paths(code).into_iter();
-        let all = all.filter_map(|path| {
-            let path = absolute(modules, module, &path)?;
+fn circles(modules: &Modules<'_>, held: &[&str]) -> Vec<String> {
+    let uses = |module: &'_ str, named: &'_ [Vec<&str>]| {
+        let all = named.iter().filter_map(|path| {
+            let path = absolute(modules, module, path)?;
             owner(modules, &path, held)
         });
         all.collect::<BTreeSet<&str>>()
     };
     let uses: BTreeMap<&str, BTreeSet<&str>> = modules
         .iter()
-        .map(|module| (module.0.as_str(), uses(module)))
+        .map(|(module, named)| (module.as_str(), uses(module, named)))
         .collect();
     let leads_to = |from, to| {
         let (mut seen, mut next) = (BTreeSet::from([from]), vec![from]);
@@ -293,18 +291,19 @@ fn no_circle_of_modules_spans_folders() {
         path.strip_suffix("::mod").unwrap_or(&path).to_owned()
     };
     let read = |path: &PathBuf| code(&std::fs::read_to_string(path).unwrap());
-    let modules: Modules = found
-        .keys()
-        .map(|path| (module(path), read(path)))
+    let sources: Vec<_> = found.keys().map(|path| (path, read(path))).collect();
+    let modules: Modules<'_> = sources
+        .iter()
+        .map(|(path, code)| (module(path), all_paths(code)))
         .collect();
     assert!(modules.len() > 70, "the sources are not where they were");
     let mut wrong = circles(&modules, HELD);
-    for (path, code) in found.keys().zip(found.keys().map(read)) {
+    for (path, code) in &sources {
         // What the root passes on would hide where it is from.
-        let passed = named(&code)
+        let passed = named(code)
             .into_iter()
             .any(|name| !modules.contains_key(&name));
-        if passed || climbs_to_root(path.strip_prefix(&src).unwrap(), &code) {
+        if passed || climbs_to_root(path.strip_prefix(&src).unwrap(), code) {
             wrong.push(format!("{} must say from which module", path.display()));
         }
     }
@@ -319,9 +318,13 @@ fn no_circle_of_modules_spans_folders() {
 #[test]
 fn canary_a_circle_that_spans_folders_is_found() {
     let circles = |held: &[&str], sources: &[(&str, &str)]| {
+        let sources: Vec<_> = sources
+            .iter()
+            .map(|(name, text)| (*name, code(text)))
+            .collect();
         let modules = sources
             .iter()
-            .map(|(module, source)| ((*module).to_owned(), code(source)));
+            .map(|(module, code)| ((*module).to_owned(), all_paths(code)));
         circles(&modules.collect(), held)
     };
     // `b` passes on what is in `b::low`; only `b::high` leads to `a`.

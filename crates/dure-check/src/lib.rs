@@ -160,5 +160,10 @@ fn check_once(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Rep
     Ok(context.report)
 }
 
+/// The tests mount and check thousands of small volumes.
+#[cfg(all(test, not(dure_backend = "sim")))]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,5 +1,7 @@
 //! The kernel's list of mounts.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// A mount, as the kernel lists it.
@@ -53,10 +55,29 @@ pub(crate) fn source_of(directory: &Path) -> Option<PathBuf> {
     on(directory).map(|mount| mount.source)
 }
 
-/// The mount of the volume at `path`, with any type of file system.
+/// The mount of the volume at `path`, with any type of file system; one that dure serves also if it
+/// was mounted as a loop device over the same image, or `path` is one.
 pub(crate) fn of(path: &Path) -> Option<Listed> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    all().into_iter().find(|mount| mount.source == path)
+    let mounts = all();
+    let same = mounts.iter().find(|mount| mount.source == path);
+    let found = same.or_else(|| {
+        let image = image(&path);
+        let mut served = mounts.iter().filter(|mount| mount.is_dure());
+        served.find(|mount| self::image(&mount.source) == image)
+    });
+    found.cloned()
+}
+
+/// The image that a loop device is over; any other path is its own.
+fn image(path: &Path) -> PathBuf {
+    let over = |device: &Path| {
+        let place = Path::new("/sys/block").join(device.strip_prefix("/dev").ok()?);
+        let mut image = std::fs::read(place.join("loop/backing_file")).ok()?;
+        image.pop_if(|byte| *byte == b'\n');
+        Some(OsString::from_vec(image).into())
+    };
+    over(path).unwrap_or_else(|| path.to_owned())
 }
 
 /// `36 35 98:0 / /mnt/point rw,relatime - fuse.dure /path/v.img rw,...`; spaces are written

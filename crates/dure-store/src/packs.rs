@@ -33,7 +33,7 @@ use crate::format::volume::{PACK_PAIRS, Pack, SlotCode, VolumeHeader};
 use crate::layout::Layout;
 use crate::media::Region;
 use crate::pair;
-use crate::units::{is_zero, to_u64, to_usize};
+use crate::units::{is_zero, to_usize};
 
 /// A table of pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -249,13 +249,13 @@ pub fn read_pack(
         Some(within) => (within, u64::from(layout.sit_pairs)),
     };
     let pairs = pairs - within * PACK_PAIRS;
-    let codes = 0..to_u64(pack.slots.len()) * 4;
-    let wrong = codes
-        .clone()
-        .find(|&n| match SlotCode::get(&pack.slots, n) {
-            None => true,
-            Some(code) => n >= pairs && code != SlotCode::Unwritten,
-        });
+    // Four codes a byte; a byte of zeroes is four unwritten pairs, and most are.
+    let bytes = (0..).zip(&pack.slots).filter(|(_, byte)| **byte != 0);
+    let mut codes = bytes.flat_map(|(byte, _): (u64, &u8)| byte * 4..byte * 4 + 4);
+    let wrong = codes.find(|&n| match SlotCode::get(&pack.slots, n) {
+        None => true,
+        Some(code) => n >= pairs && code != SlotCode::Unwritten,
+    });
     match wrong {
         None => Ok(Some(pack)),
         Some(n) => Err(Error::Corrupt {

@@ -15,6 +15,14 @@ impl Session {
     ///
     /// # Errors
     /// `EPERM` unless owner.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.write("/file", b"sown")?;
+    /// session.set_permissions("/file", 0o640)?;
+    /// assert_eq!(session.metadata("/file")?.permissions().mode(), 0o640);
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn set_permissions(
         &self,
         path: impl AsRef<Path>,
@@ -52,6 +60,20 @@ impl Session {
     ///
     /// # Errors
     /// `EPERM` or `EACCES` unless owner or, for both to now, writer.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// use dure::{FileTimes, TimeChange};
+    /// session.write("/file", b"sown")?;
+    /// let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(7);
+    /// let times = FileTimes {
+    ///     modified: TimeChange::Set(time.into()),
+    ///     ..FileTimes::default()
+    /// };
+    /// session.set_times("/file", times)?;
+    /// assert_eq!(session.metadata("/file")?.modified(), time.into());
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
         let path = path.as_ref();
         let change = || {
@@ -94,6 +116,15 @@ impl Session {
     ///
     /// # Errors
     /// `EPERM`, `EACCES`, `EEXIST`, `ENODATA`, `E2BIG`, `EOPNOTSUPP`, those of the walk.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.write("/file", b"sown")?;
+    /// session.set_xattr("/file", b"user.colour", b"green", dure::XattrMode::Create)?;
+    /// assert_eq!(session.get_xattr("/file", b"user.colour")?, Some(b"green".to_vec()));
+    /// assert_eq!(session.list_xattr("/file")?, [b"user.colour"]);
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn set_xattr(
         &self,
         path: impl AsRef<Path>,

@@ -118,6 +118,13 @@ impl Session {
     ///
     /// # Errors
     /// Those of `create_dir`, `ENOTDIR`.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.create_dir_all("/notes/2026/may")?;
+    /// session.create_dir_all("/notes/2026/may")?; // it is there: no error
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         match self.create_dir(path) {
@@ -148,6 +155,13 @@ impl Session {
     ///
     /// # Errors
     /// `EPERM`, `EEXIST`, `EACCES`, those of the walk.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.mknod("/pipe", dure::Special::Fifo, 0o600)?;
+    /// assert_eq!(session.metadata("/pipe")?.kind(), dure::FileKind::Fifo);
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn mknod(&self, path: impl AsRef<Path>, special: Special, mode: u32) -> Result<()> {
         let path = path.as_ref();
         let (kind, rdev) = special.kind_and_rdev();
@@ -165,6 +179,14 @@ impl Session {
     ///
     /// # Errors
     /// `ENOENT` for an empty target, `EEXIST`, `EACCES`, those of the walk.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.symlink("/notes/today", "/now")?;
+    /// assert_eq!(session.read_link("/now")?, std::path::Path::new("/notes/today"));
+    /// assert!(session.symlink_metadata("/now")?.is_symlink());
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn symlink(&self, target: impl AsRef<Path>, path: impl AsRef<Path>) -> Result<()> {
         let (target, path) = (target.as_ref().as_os_str().as_bytes(), path.as_ref());
         let make = || {
@@ -190,6 +212,14 @@ impl Session {
     ///
     /// # Errors
     /// `EPERM` for a directory, `EEXIST`, `EACCES`, those of the walk.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.write("/file", b"sown")?;
+    /// session.hard_link("/file", "/same")?;
+    /// assert_eq!(session.metadata("/same")?.nlink(), 2);
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn hard_link(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let to = to.as_ref();
         let from = from.as_ref();
@@ -225,6 +255,15 @@ impl Session {
     ///
     /// # Errors
     /// `ENOTDIR`, `EACCES`, `ENOSPC`, those of the walk.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// let file = session.temporary("/", 0o644)?;
+    /// file.write_all_at(b"sown", 0)?;
+    /// session.link_file(&file, "/file")?;
+    /// assert_eq!(session.read("/file")?, b"sown");
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn temporary(&self, directory: impl AsRef<Path>, mode: u32) -> Result<File> {
         let path = directory.as_ref();
         let make = || {

@@ -105,6 +105,15 @@ impl<T, E: Into<Cause>> Context<T> for std::result::Result<T, E> {
 }
 
 /// A failed call. One word wide: errors do not make good results slower.
+///
+/// ```
+/// # let session = dure::Volume::in_memory(32 << 20)?.root();
+/// let error = session.open("/missing").unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+/// assert_eq!((error.operation(), error.errno()), ("open", 2));
+/// assert_eq!(error.path(), Some(std::path::Path::new("/missing")));
+/// # Ok::<(), dure::Error>(())
+/// ```
 pub struct Error(Box<Details>);
 
 struct Details {

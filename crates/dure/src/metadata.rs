@@ -22,6 +22,16 @@ fn from_time(time: Time) -> Timestamp {
 }
 
 /// Attributes of a file.
+///
+/// ```
+/// # let session = dure::Volume::in_memory(32 << 20)?.root();
+/// session.write("/file", b"sown")?;
+/// let found = session.metadata("/file")?;
+/// assert!(found.is_file() && found.len() == 4 && found.nlink() == 1);
+/// let age = std::time::SystemTime::from(found.modified()).elapsed();
+/// assert!(age.is_ok_and(|age| age.as_secs() < 60));
+/// # Ok::<(), dure::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Metadata(Attributes);
 

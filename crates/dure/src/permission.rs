@@ -25,6 +25,16 @@ fn is_directory(node: &Permissions) -> bool {
 }
 
 /// A set of permissions: read, write, execute (search).
+///
+/// ```
+/// # let session = dure::Volume::in_memory(32 << 20)?.root();
+/// use dure::{Access, Credentials};
+/// session.write("/file", b"sown")?;
+/// let somebody = session.with_credentials(Credentials::user(1000, 1000, &[]));
+/// assert!(somebody.access("/file", Access::READ).is_ok());
+/// assert!(somebody.access("/file", Access::READ.and(Access::WRITE)).is_err());
+/// # Ok::<(), dure::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access(u32);
 

@@ -106,6 +106,15 @@ impl Session {
     ///
     /// # Errors
     /// The first failure; what was removed until then is gone.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.create_dir_all("/notes/2026")?;
+    /// session.write("/notes/today", b"sown")?;
+    /// session.remove_dir_all("/notes")?;
+    /// assert!(!session.exists("/notes")?);
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let remove = || {
@@ -189,6 +198,17 @@ impl Session {
     ///
     /// # Errors
     /// Those of `renameat2(2)`.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// use dure::RenameMode;
+    /// session.write("/old", b"old")?;
+    /// session.write("/new", b"new")?;
+    /// assert!(session.rename_with("/old", "/new", RenameMode::NoReplace).is_err());
+    /// session.rename_with("/old", "/new", RenameMode::Exchange)?;
+    /// assert_eq!(session.read("/old")?, b"new");
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn rename_with(
         &self,
         from: impl AsRef<Path>,

@@ -45,6 +45,19 @@ impl Origin {
 ///
 /// Sessions may be used by any number of threads. A thread with its own clone shares no reference
 /// counter with the others, which is what scales.
+///
+/// ```
+/// # let session = dure::Volume::in_memory(32 << 20)?.root();
+/// session.create_dir("/notes")?;
+/// session.write("/notes/today", b"sown")?;
+/// assert_eq!(session.read("/notes/today")?, b"sown");
+/// assert!(session.metadata("/notes")?.is_dir() && !session.exists("/notes/tomorrow")?);
+/// session.truncate("/notes/today", 3)?;
+/// let names = session.read_dir("/notes")?.map(|entry| Ok(entry?.file_name().to_owned()));
+/// assert_eq!(names.collect::<dure::Result<Vec<_>>>()?, ["today"]);
+/// session.sync()?; // all of it is durable
+/// # Ok::<(), dure::Error>(())
+/// ```
 pub struct Session {
     pub(crate) origin: Arc<Origin>,
     pub(crate) start: InodeRef,
@@ -123,6 +136,14 @@ impl Session {
     ///
     /// # Errors
     /// `ENOTDIR`.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.create_dir_all("/notes/2026")?;
+    /// let notes = session.at(&session.open("/notes")?)?;
+    /// assert!(notes.exists("2026")?);
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn at(&self, directory: &File) -> Result<Session> {
         if directory.inode().kind() != FileKind::Directory {
             return Err(Errno::NOTDIR).during("begin at a directory");
@@ -137,6 +158,15 @@ impl Session {
     ///
     /// # Errors
     /// Those of the walk, `ENOTDIR`, `EACCES` if it may not be searched.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.create_dir("/jail")?;
+    /// let inside = session.with_root("/jail")?;
+    /// inside.write("/../file", b"")?; // `..` stops at the root
+    /// assert!(session.exists("/jail/file")?);
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn with_root(&self, path: impl AsRef<Path>) -> Result<Session> {
         let path = path.as_ref();
         let root = self.directory(path).at("change root to", path)?;

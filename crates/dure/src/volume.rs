@@ -99,6 +99,22 @@ impl Volume {
     ///
     /// # Errors
     /// An option out of range, a device that is too small or in use, those of the device.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("volume.img");
+    /// let options = dure::CreateOptions {
+    ///     image_bytes: Some(32 << 20),
+    ///     ..Default::default()
+    /// };
+    /// let volume = dure::Volume::create(&path, &options)?;
+    /// volume.root().write("file", b"sown")?;
+    /// volume.close()?;
+    /// # drop(volume);
+    /// let volume = dure::Volume::open(&path, dure::MountOptions::default())?;
+    /// assert_eq!(volume.root().read("file")?, b"sown");
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn create(path: impl AsRef<Path>, options: &CreateOptions) -> Result<Volume> {
         let path = path.as_ref();
         let device = match options.image_bytes {
@@ -157,6 +173,12 @@ impl Volume {
     ///
     /// # Errors
     /// Too small.
+    ///
+    /// ```
+    /// let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.write("file", b"sown")?;
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn in_memory(bytes: u64) -> Result<Volume> {
         let device = dure_block::share(RamDevice::new("memory", bytes / BLOCK));
         Volume::create_on(device, &FormatOptions::default(), MountOptions::default())
@@ -211,6 +233,13 @@ impl Volume {
     }
 
     /// Space and inodes, total and free (`statvfs`).
+    ///
+    /// ```
+    /// let volume = dure::Volume::in_memory(32 << 20)?;
+    /// let found = volume.statistics();
+    /// assert!(found.blocks_available * 4096 > 16 << 20 && found.name_max == 255);
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.0.fs.statistics()

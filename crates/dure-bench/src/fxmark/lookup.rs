@@ -13,7 +13,8 @@ use crate::target::{How, Tree};
 
 /// Levels of the shared tree; the last one are files.
 const DEPTH: usize = 5;
-const BRANCHES: u32 = 8;
+/// Branches of each directory there, as the original has them.
+pub(super) const BRANCHES: u32 = 8;
 
 pub(super) fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dyn Worker>> {
     let path = if workload == Workload::Mrpl {
@@ -22,19 +23,23 @@ pub(super) fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dy
         own.path("0/0/0/0")
     } else {
         if seat.is_leader() {
-            grow(tree, &tree.path(""), DEPTH, BRANCHES)?;
+            grow(tree, &tree.path(""), DEPTH, seat.branches)?;
         }
         tree.path("0/0/0/0/0")
     };
     let tree = tree.clone();
     if seat.is_background() {
-        let random = Seeded::new(seat.id());
-        return Ok(Box::new(Changer { tree, random }));
+        return Ok(Box::new(Changer {
+            tree,
+            branches: u64::from(seat.branches),
+            random: Seeded::new(seat.id()),
+        }));
     }
     if matches!(workload, Workload::Mrpm | Workload::MrpmBg) {
         return Ok(Box::new(Random {
             tree,
             path: path.into_os_string().into_string().ok().context("UTF-8")?,
+            branches: seat.branches,
             state: u32::try_from(seat.number)?,
             found: 0,
         }));
@@ -84,6 +89,7 @@ impl Worker for Same {
 struct Random {
     tree: Tree,
     path: String,
+    branches: u32,
     state: u32,
     found: u64,
 }
@@ -94,9 +100,9 @@ impl Worker for Random {
         self.path.truncate(self.path.len() - 2 * DEPTH);
         for _ in 0..DEPTH {
             self.state = self.state.wrapping_mul(1_103_515_245).wrapping_add(12_345);
-            let digit = char::from_digit(self.state % BRANCHES, 10);
+            let digit = char::from_digit(self.state % self.branches, 10);
             self.path.push('/');
-            self.path.push(digit.expect("a digit below eight"));
+            self.path.push(digit.expect("a digit"));
         }
         self.found = self.tree.stat(self.path.as_ref())?;
         Ok(Some(1))
@@ -112,6 +118,7 @@ impl Worker for Random {
 /// it is there.
 struct Changer {
     tree: Tree,
+    branches: u64,
     random: Seeded,
 }
 
@@ -121,11 +128,10 @@ const CHANGED_BASE: u64 = 1000;
 impl Worker for Changer {
     fn operate(&mut self) -> Result<Option<u64>> {
         let mut path = self.tree.path("");
-        let branches = u64::from(BRANCHES);
         for _ in 0..self.random.index(DEPTH) {
-            path.push(self.random.below(branches).to_string());
+            path.push(self.random.below(self.branches).to_string());
         }
-        path.push((CHANGED_BASE + self.random.below(branches)).to_string());
+        path.push((CHANGED_BASE + self.random.below(self.branches)).to_string());
         if self.tree.exists(&path)? {
             self.tree.remove_file(&path)?;
         } else {

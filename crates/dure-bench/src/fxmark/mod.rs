@@ -97,6 +97,7 @@ pub(crate) fn run(args: &FxMark) -> Result<()> {
     let bench = Suite {
         fill: args.fill,
         fill_ns: plan.run_ns,
+        branches: lookup::BRANCHES,
         kind: WorkerKind::of(args.processes),
         io: args.io(),
     };
@@ -149,6 +150,7 @@ fn lines(points: &[Point]) -> String {
 struct Suite {
     fill: u64,
     fill_ns: u64,
+    branches: u32,
     kind: WorkerKind,
     io: Io,
 }
@@ -184,6 +186,7 @@ impl Bench for Suite {
             count: cores,
             fill: self.fill,
             fill_ns: self.fill_ns,
+            branches: self.branches,
             io: self.io,
         };
         let background = usize::from(workload.has_background());

@@ -21,6 +21,8 @@ pub(super) struct Seat {
     pub(super) fill: u64,
     /// For how long it makes files where the original does so for the length of a measurement.
     pub(super) fill_ns: u64,
+    /// Branches of each directory of the shared tree, ten at most.
+    pub(super) branches: u32,
     /// How the content of files is moved.
     pub(super) io: Io,
 }

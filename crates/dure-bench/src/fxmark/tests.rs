@@ -13,6 +13,7 @@ fn suite() -> Suite {
     Suite {
         fill: 300,
         fill_ns: 5_000_000,
+        branches: 4,
         kind: WorkerKind::Threads,
         io: Io::Buffered,
     }
@@ -52,6 +53,7 @@ fn seat(number: usize, count: usize) -> Seat {
         count,
         fill: 40,
         fill_ns: 3_600_000_000_000,
+        branches: 4,
         io: Io::Buffered,
     }
 }

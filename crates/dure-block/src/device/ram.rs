@@ -20,6 +20,10 @@ mod image;
 
 /// Blocks of a mapping.
 const PIECE_BLOCKS: usize = 1 << 28;
+/// Blocks whose marks are looked at together, since most blocks were never written.
+const RUN_BLOCKS: usize = 64;
+/// Their marks then.
+const UNWRITTEN: [u8; RUN_BLOCKS] = [0; RUN_BLOCKS];
 
 /// A sparse RAM disk.
 #[derive(Debug)]
@@ -157,8 +161,11 @@ impl Piece {
         for first in (0..self.blocks).step_by(BLOCK_BYTES) {
             let marks = &mut marks[..(self.blocks - first).min(BLOCK_BYTES)];
             self.memory.read(self.marks(&(first..first)).start, marks);
-            let stored = (first..).zip(&*marks).filter(|(_, mark)| **mark != 0);
-            stored.for_each(|(block, _)| what(block));
+            let runs = (first..).step_by(RUN_BLOCKS).zip(marks.chunks(RUN_BLOCKS));
+            for (first, run) in runs.filter(|(_, run)| **run != UNWRITTEN[..run.len()]) {
+                let stored = (first..).zip(run).filter(|(_, mark)| **mark != 0);
+                stored.for_each(|(block, _)| what(block));
+            }
         }
     }
 }

@@ -34,14 +34,14 @@ const REBUILD: CheckOptions<'_> = CheckOptions {
 /// Runs one case; files that were not hit, and those that were lost. None: there was no room.
 fn run(case: &Case<'_>) -> Option<(usize, usize)> {
     super::rescue::compare(case);
-    let damaged = case.device.snapshot().to_bytes();
+    let damaged = case.device.snapshot();
     match check(share(Arc::clone(&case.device)), &REBUILD) {
         Ok(report) => Some(verify(case, &case.device, &report, (Run::First, &case.at))),
         Err(Error::NoSpace { .. }) => {
             let at = &case.at;
             assert_eq!(case.base.left, Left::Full, "{at}");
             // At most a copy of the superblock was written.
-            let same = case.device.snapshot().to_bytes() == damaged;
+            let same = case.device.snapshot() == damaged;
             assert!(
                 same || case.what == "superblock" || case.what == "20 MiB",
                 "{at}"

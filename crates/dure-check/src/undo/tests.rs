@@ -104,8 +104,8 @@ fn damaged() -> [Disk; 2] {
     [wrong, lost]
 }
 
-fn contents(device: &RamDevice) -> Vec<u8> {
-    device.snapshot().to_bytes()
+fn contents(device: &RamDevice) -> Image {
+    device.snapshot()
 }
 
 fn device(image: &Image) -> Arc<RamDevice> {

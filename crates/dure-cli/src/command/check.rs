@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use dure_bench::{note, say};
 use dure_block::nvm::Nvm;
-use dure_check::{CheckOptions, Data, Progress, Repair, Report, Severity, check};
+use dure_check::{CheckOptions, Data, Issue, Progress, Repair, Report, Severity, check};
 use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo, VolumeState};
 
 use super::undo::{Ended, Saving};
@@ -74,17 +74,15 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
     Ok(code(&report))
 }
 
+/// A warning that is left is no error; one that was repaired has changed the volume.
 fn code(report: &Report) -> u8 {
-    let errors = |repaired: bool| {
-        let issues = report.issues().iter();
-        issues
-            .filter(|issue| issue.kind.severity() > Severity::Warning && issue.repaired == repaired)
-            .count()
-    };
-    match (errors(false), errors(true)) {
-        (0, 0) => exit::OK,
-        (0, _) => exit::CHECK_REPAIRED,
-        _ => exit::CHECK_ERRORS_LEFT,
+    let is_left = |issue: &Issue| !issue.repaired && issue.kind.severity() > Severity::Warning;
+    if report.issues().iter().any(is_left) {
+        return exit::CHECK_ERRORS_LEFT;
+    }
+    match report.issues().iter().any(|issue| issue.repaired) {
+        true => exit::CHECK_REPAIRED,
+        false => exit::OK,
     }
 }
 

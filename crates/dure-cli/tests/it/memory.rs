@@ -9,6 +9,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -32,7 +33,12 @@ impl Mounted {
         if fuse.is_err() || !rustix::process::geteuid().is_root() {
             return None;
         }
-        let folder = tempfile::tempdir().unwrap();
+        // In memory where there is such a place: a disk only makes these tests slow.
+        let memory = Path::new("/dev/shm");
+        let folder = match memory.is_dir() {
+            true => tempfile::tempdir_in(memory).unwrap(),
+            false => tempfile::tempdir().unwrap(),
+        };
         let (volume, at) = (folder.path().join("v.img"), folder.path().join("m"));
         fs::create_dir(&at).unwrap();
         let dure = || Command::new(env!("CARGO_BIN_EXE_dure"));
@@ -91,12 +97,36 @@ impl Drop for Mounted {
     }
 }
 
+/// Tasks that share the work, in a directory each, which the kernel locks for a create: a request to
+/// the server is mostly a wait for it.
+const TASKS: usize = 4;
+
+/// Calls `what` with the directory of each task, and the numbers of its files.
+fn tasks(folder: &Path, files: usize, what: impl Fn(PathBuf, Range<usize>) + Sync) {
+    let (what, share) = (&what, files / TASKS);
+    thread::scope(|scope| {
+        for task in 0..TASKS {
+            let directory = folder.join(format!("of-{task}"));
+            scope.spawn(move || what(directory, task * share..(task + 1) * share));
+        }
+    });
+}
+
+/// Calls `what` with the path of each file.
+fn each(folder: &Path, files: usize, what: impl Fn(PathBuf) + Sync) {
+    tasks(folder, files, |directory, numbers| {
+        numbers.for_each(|n| what(directory.join(format!("file-{n:06}"))));
+    });
+}
+
 fn create(folder: &Path, files: usize, content: &[u8]) {
-    fs::create_dir(folder).unwrap();
-    for n in 0..files {
-        let mut file = File::create(folder.join(format!("file-{n:06}"))).unwrap();
+    tasks(folder, files, |directory, _| {
+        fs::create_dir_all(directory).unwrap();
+    });
+    each(folder, files, |path| {
+        let mut file = File::create(path).unwrap();
         file.write_all(content).unwrap();
-    }
+    });
 }
 
 /// What the kernel knows costs the server nothing, and inodes, names and nodes are dropped.
@@ -109,20 +139,24 @@ fn many_files_fit_into_a_small_cache() {
     let empty = mounted.path("empty");
     create(&empty, 60_000, b"");
     mounted.check("60,000 empty files");
-    let listed = fs::read_dir(&empty).unwrap();
-    let sizes = listed.map(|entry| entry.unwrap().metadata().unwrap().len());
-    assert_eq!(sizes.sum::<u64>(), 0);
+    tasks(&empty, 60_000, |directory, numbers| {
+        let listed = fs::read_dir(directory).unwrap();
+        let sizes = listed.map(|entry| entry.unwrap().metadata().unwrap().len());
+        let sizes: Vec<u64> = sizes.collect();
+        assert!(sizes.len() == numbers.len() && sizes.iter().all(|size| *size == 0));
+    });
     mounted.check("listed");
     // Inodes with pages that wait, each on a list.
     let small = mounted.path("small");
     create(&small, 15_000, b"a few bytes");
     mounted.check("15,000 files of a few bytes");
-    for n in 0..15_000 {
-        let content = fs::read(small.join(format!("file-{n:06}"))).unwrap();
-        assert_eq!(content, b"a few bytes");
-    }
+    each(&small, 15_000, |path| {
+        assert_eq!(fs::read(path).unwrap(), b"a few bytes");
+    });
     mounted.check("read");
-    fs::remove_dir_all(&small).unwrap();
+    tasks(&small, 15_000, |directory, _| {
+        fs::remove_dir_all(directory).unwrap();
+    });
     mounted.check("removed");
 }
 

@@ -160,6 +160,24 @@ fn a_safe_repair_leaves_what_needs_a_rebuild() {
     assert_eq!(whole.status.code(), Some(1), "{}", errors(&whole));
 }
 
+/// It ended with 0, as if nothing had been written.
+#[test]
+fn a_superblock_that_is_made_again_is_a_repair() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[..PAGE].fill(0);
+    fs::write(&image, &bytes).unwrap();
+    for (arguments, code) in [
+        (&["check"][..], 0),
+        (&["check", "--repair"], 1),
+        (&["check"], 0),
+    ] {
+        let output = dure(&[arguments, &[text(&image)]].concat());
+        assert_eq!(output.status.code(), Some(code), "{}", errors(&output));
+    }
+}
+
 /// init reboots the machine if fsck ends with 2.
 #[test]
 fn wrong_arguments_of_a_check_end_with_sixteen() {

@@ -224,8 +224,14 @@ pub(crate) fn vital_thread_died() {
     std::process::abort();
 }
 
-/// The cores of each NUMA node; nothing if the kernel does not tell.
+/// The cores of each NUMA node; nothing if the kernel does not tell. It is asked once: each volume
+/// and each queue wants to know.
 pub(crate) fn numa_nodes() -> Vec<(u32, Vec<usize>)> {
+    static NODES: crate::ProcessOnce<Vec<(u32, Vec<usize>)>> = crate::ProcessOnce::new();
+    NODES.get_or_init(read_numa_nodes).clone()
+}
+
+fn read_numa_nodes() -> Vec<(u32, Vec<usize>)> {
     let Ok(entries) = std::fs::read_dir("/sys/devices/system/node") else {
         return Vec::new();
     };

@@ -131,6 +131,15 @@ impl File {
     ///
     /// # Errors
     /// `EBADF` if not open for reading, `EISDIR`, `EIO`.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.write("/file", b"sown together")?;
+    /// let (file, mut bytes) = (session.open("/file")?, [0; 8]);
+    /// assert_eq!(file.read_at(&mut bytes, 5)?, 8);
+    /// assert_eq!(&bytes, b"together");
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     #[inline]
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
         let description = &*self.0;
@@ -228,6 +237,16 @@ impl File {
     ///
     /// # Errors
     /// `EINVAL` before the start or of a directory, `ENXIO` where there is no data or hole.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// use dure::Seek;
+    /// let file = session.create("/file")?;
+    /// file.write_all_at(b"sown", 8192)?; // behind a hole
+    /// assert_eq!(file.seek_to(Seek::Data(0))?, 8192);
+    /// assert_eq!(file.seek_to(Seek::End(-4))?, 8192);
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn seek_to(&self, seek: Seek) -> Result<u64> {
         let mut position = self.0.position.lock();
         let found = self.told("seek", self.target(seek, *position))?;
@@ -299,6 +318,16 @@ impl File {
     ///
     /// # Errors
     /// `EBADF` if not open for writing, `EINVAL` for an empty range, `EFBIG`, `ENOSPC`.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// use dure::AllocateMode;
+    /// let file = session.create("/file")?;
+    /// file.allocate(AllocateMode::Extend, 0, 16384)?;
+    /// assert_eq!(file.metadata()?.len(), 16384);
+    /// file.allocate(AllocateMode::Punch, 4096, 4096)?;
+    /// # Ok::<(), dure::Error>(())
+    /// ```
     pub fn allocate(&self, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
         let allocate = || {
             if !self.0.writes {

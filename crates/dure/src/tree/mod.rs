@@ -13,6 +13,19 @@
 //! # Order of one entry
 //! Content, owner, mode (a change of owner clears set-id bits), attributes, and times last; those
 //! of a directory after its entries.
+//!
+//! ```
+//! # let session = dure::Volume::in_memory(32 << 20)?.root();
+//! # let host = tempfile::tempdir().unwrap();
+//! use std::ops::ControlFlow::Continue;
+//! session.create_dir("/notes")?;
+//! session.write("/notes/today", b"sown")?;
+//! let copied = dure::tree::get(&session, "/notes", host.path().join("copy"), &mut |_| Continue(()))?;
+//! assert_eq!((copied.files, copied.bytes), (2, 4));
+//! dure::tree::put(&session, host.path().join("copy"), "/again", &mut |_| Continue(()))?;
+//! assert_eq!(session.read("/again/today")?, b"sown");
+//! # Ok::<(), dure::Error>(())
+//! ```
 
 mod get;
 mod host;

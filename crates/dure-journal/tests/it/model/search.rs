@@ -59,6 +59,12 @@ impl Hasher for Mix {
         self.mix(value);
     }
 
+    /// Lengths, and the numbers of variants: a byte is enough, and there are many.
+    #[inline]
+    fn write_usize(&mut self, value: usize) {
+        self.write_u8(u8::try_from(value).expect("states are small"));
+    }
+
     fn finish(&self) -> u64 {
         self.a
     }
