@@ -300,7 +300,7 @@ fn recorded(image: &Arc<Image>, in_nvm: bool, log: &Arc<RecordLog>) -> Arc<dyn D
     let (lba, out) = (Lba::new(0), &mut content[..]);
     let read = volume.execute(Io::Read { lba, out });
     read.expect("a RAM disk does not fail");
-    let record = NvmRecord::new(&content, Arc::clone(log), LostStores::None);
+    let record = NvmRecord::new(Lba::new(0), &content, Arc::clone(log), LostStores::None);
     let region = Region::observed(&content, Box::new(record));
     share(NvmDevice::in_memory(
         "nvm",
