@@ -4,6 +4,7 @@
 pub mod conflicts;
 pub mod crash;
 pub mod images;
+mod media;
 pub mod model;
 #[cfg(dure_backend = "sim")]
 pub mod schedules;

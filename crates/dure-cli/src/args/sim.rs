@@ -127,4 +127,7 @@ pub enum Media {
     Hybrid,
     /// Tables in persistent memory, logs, nodes and data on a disk.
     HybridLogsOnDisk,
+    /// As hybrid, with persistent memory of two regions on two NUMA nodes, used in turn
+    /// (numa=interleave, if --mount says no other).
+    HybridRegions,
 }

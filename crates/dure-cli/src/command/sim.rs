@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use dure_bench::say;
 use dure_block::record::Cache;
-use dure_fs::{DataMode, MountOptions, NodeLog, PageCaching};
+use dure_fs::{DataMode, MountOptions, NodeLog, NumaPolicy, PageCaching};
 use dure_sim::crash::campaign::{Campaign, Plan, Tally};
 use dure_sim::crash::{On, Options, Workload, chipmunk};
 use serde::{Deserialize, Serialize};
@@ -144,6 +144,7 @@ impl Report {
             Media::Disk => "",
             Media::Hybrid => " --media hybrid",
             Media::HybridLogsOnDisk => " --media hybrid-logs-on-disk",
+            Media::HybridRegions => " --media hybrid-regions",
         };
         match self.mount.as_str() {
             "" => media.to_owned(),
@@ -264,7 +265,11 @@ fn options(args: &SimCrash) -> Result<Options> {
         (_, Cache::None) => bail!("--media: nvm=emulated is one device in persistent memory"),
         (Media::Hybrid, _) => On::Hybrid(NodeLog::Nvm),
         (Media::HybridLogsOnDisk, _) => On::Hybrid(NodeLog::Block),
+        (Media::HybridRegions, _) => On::HybridRegions,
     };
+    if options.media == On::HybridRegions {
+        options.mount.numa.policy = NumaPolicy::Interleave;
+    }
     options.mount = with_policies(options.mount, &policies)?;
     if options.mount.page_cache == Some(PageCaching::None) {
         match (options.media, options.cache) {
@@ -445,6 +450,9 @@ mod tests {
         let hybrid = parsed(&["--media", "hybrid", "--mount", "flush=two"]);
         let words = Report::new(&hybrid, 1).volume_words();
         assert_eq!(words, " --media hybrid --mount flush=two");
+        let media = |media| options(&parsed(&["--media", media])).unwrap().media;
+        assert_eq!(media("hybrid-regions"), On::HybridRegions);
+        assert_eq!(media("hybrid"), On::Hybrid(NodeLog::Nvm));
     }
 
     #[test]

@@ -3,12 +3,10 @@
 //! **Structure.** An image, the digests of its blocks, and the history of what made it.
 //! **Invariants.** Made on one core with a fixed time, so it is the same each time.
 
-use dure_block::linear::LinearDevice;
 use dure_block::overlay::OverlayRam;
-use dure_block::ram::{Image, RamDevice};
-use dure_block::{Device, Lba, share};
-use dure_fs::members::{Member, join};
-use dure_fs::{FileSystem, FormatOptions, NodeLog, NvmRegion};
+use dure_block::ram::Image;
+use dure_block::share;
+use dure_fs::FileSystem;
 use dure_sync::clock::pretend_wall;
 use dure_sync::{Arc, CoreId, random, thread};
 
@@ -18,6 +16,7 @@ use super::history::History;
 use super::options::{START, mount_options, on_stage};
 use super::perform::{Performer, Stage};
 use super::tree::Tree;
+use crate::media::{On, Raw, Sizes, format};
 
 /// Blocks of the volume.
 pub const VOLUME_BLOCKS: u64 = 1536;
@@ -30,61 +29,6 @@ pub struct Base {
     digests: Digests,
     history: History,
     media: Raw,
-}
-
-/// How the media of a volume lie on one device: as they are, heads included, one behind the other.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Raw {
-    /// The first blocks, which are in persistent memory; the others, if any, are on a disk.
-    pub(super) nvm_blocks: u64,
-}
-
-impl Raw {
-    /// The disk on such a device.
-    pub(super) fn disk(self, all: &Arc<dyn Device>) -> Arc<dyn Device> {
-        let blocks = all.info().blocks - self.nvm_blocks;
-        run_of(all, self.nvm_blocks, blocks)
-    }
-
-    /// The volume on such a device.
-    ///
-    /// # Errors
-    /// Its media are not those of one volume.
-    pub(super) fn volume(self, all: &Arc<dyn Device>) -> dure_fs::Result<Arc<dyn Device>> {
-        if self.nvm_blocks == 0 || self.nvm_blocks == all.info().blocks {
-            return Ok(all.clone());
-        }
-        self.joined(run_of(all, 0, self.nvm_blocks), self.disk(all))
-    }
-
-    /// The volume on these media.
-    pub(super) fn joined(
-        self,
-        nvm: Arc<dyn Device>,
-        disk: Arc<dyn Device>,
-    ) -> dure_fs::Result<Arc<dyn Device>> {
-        let media = [(nvm, "nvm"), (disk, "disk")];
-        join(&media.map(|(device, path)| Member {
-            device,
-            path: path.to_owned(),
-        }))
-    }
-}
-
-fn run_of(all: &Arc<dyn Device>, first: u64, blocks: u64) -> Arc<dyn Device> {
-    let parts = vec![(all.clone(), Lba::new(first), blocks)];
-    share(LinearDevice::new(parts))
-}
-
-/// The media of a volume, and what goes where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum On {
-    /// One device.
-    Disk,
-    /// Persistent memory only.
-    Nvm,
-    /// Persistent memory for tables and, as it says, logs and nodes; a disk for the rest.
-    Hybrid(NodeLog),
 }
 
 /// Blocks of persistent memory of a volume that has a disk, too.
@@ -133,7 +77,12 @@ impl Base {
     }
 
     fn make(media: On, calls: &[Call], journals: u32) -> dure_fs::Result<Base> {
-        let (ram, media) = format(media, journals)?;
+        let sizes = Sizes {
+            blocks: VOLUME_BLOCKS,
+            nvm_blocks: NVM_BLOCKS,
+            journals,
+        };
+        let (ram, media) = format(media, sizes)?;
         let device = media.volume(&share(Arc::clone(&ram)))?;
         let stage = Stage::default();
         let fs = FileSystem::open(device, on_stage(&mount_options(), &stage))?;
@@ -180,36 +129,4 @@ impl Base {
     pub(super) fn crashed(image: &OverlayRam, tree: &Tree, media: Raw) -> Base {
         Base::of(image.snapshot(), History::of_tree(tree), media)
     }
-}
-
-/// A new volume in memory.
-fn format(media: On, journals: u32) -> dure_fs::Result<(Arc<RamDevice>, Raw)> {
-    let mut format = FormatOptions {
-        journals: Some(journals),
-        segment_blocks: Some(32),
-        uuid: Some([7; 16]),
-        ..FormatOptions::default()
-    };
-    let (nvm_blocks, disk_blocks) = match media {
-        On::Disk => (0, VOLUME_BLOCKS),
-        On::Nvm => (VOLUME_BLOCKS, 0),
-        On::Hybrid(_) => (NVM_BLOCKS, VOLUME_BLOCKS),
-    };
-    let raw = Raw { nvm_blocks };
-    let ram = Arc::new(RamDevice::new("base", nvm_blocks + disk_blocks));
-    let all = share(Arc::clone(&ram));
-    if disk_blocks == 0 {
-        FileSystem::format(all, &format)?;
-        return Ok((ram, raw));
-    }
-    if let On::Hybrid(node_log) = media {
-        format.node_log = node_log;
-        format.nvm = vec![NvmRegion {
-            device: run_of(&all, 0, nvm_blocks),
-            path: "nvm".to_owned(),
-            node: 0,
-        }];
-    }
-    FileSystem::format(raw.disk(&all), &format)?;
-    Ok((ram, raw))
 }

@@ -13,13 +13,14 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::thread;
 
 use super::ace::{Ace, Made, shuffled};
-use super::base::{Base, On};
+use super::base::Base;
 use super::call::{Step, Workload};
 use super::chipmunk::Class;
 use super::memo::Memo;
 use super::options::{CrashFrom, CrashSteps, Options, Times};
 use super::run::{Counts, Recording, Violation};
 use super::workload::SETUPS;
+use crate::media::On;
 
 /// What is run of ACE's suites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

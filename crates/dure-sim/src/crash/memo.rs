@@ -22,10 +22,10 @@ use dure_fs::MountOptions;
 use dure_fs::units::to_usize;
 use dure_sync::{Arc, Mutex};
 
-use super::base::Raw;
 use super::content::Digests;
 use super::recover::{check_recovered, recover};
 use super::tree::Tree;
+use crate::media::Raw;
 
 /// What recovery made of a medium: a tree and its digest, or what was wrong.
 pub(super) type Outcome = Result<(u64, Arc<Tree>), String>;

@@ -35,7 +35,8 @@ mod suite;
 mod tree;
 pub mod workload;
 
-pub use base::{Base, On, VOLUME_BLOCKS};
+pub use crate::media::On;
+pub use base::{Base, VOLUME_BLOCKS};
 pub use call::{At, Call, Path, Step, Workload, pattern};
 pub use gate::{Gate, GateDevice};
 pub use history::{Atom, History, Version};

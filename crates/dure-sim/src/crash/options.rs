@@ -10,9 +10,9 @@ use dure_sync::Arc;
 use dure_sync::clock::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::base::On;
 use super::call::Workload;
 use super::perform::Stage;
+use crate::media::{On, Recorder};
 
 /// How much is tried, and on what device.
 #[derive(Debug, Clone)]
@@ -29,6 +29,8 @@ pub struct Options {
     pub lost_flushes: LostFlushes,
     /// Instructions that persistent memory beside a disk loses: a canary.
     pub lost_stores: LostStores,
+    /// The region that loses them, counted from 0; `None`: each.
+    pub lost_region: Option<u32>,
     /// How the volume is mounted, in the run and in recovery.
     pub mount: MountOptions,
     /// Violations after which a workload is given up.
@@ -101,6 +103,7 @@ impl Default for Options {
             cache: Cache::Volatile,
             lost_flushes: LostFlushes::None,
             lost_stores: LostStores::None,
+            lost_region: None,
             mount: mount_options(),
             violations_max: 1,
             from: CrashFrom::FirstStep,
@@ -146,6 +149,16 @@ impl Options {
 }
 
 impl Options {
+    /// How the media of the run are recorded.
+    pub(super) fn recorder(&self) -> Recorder {
+        Recorder {
+            cache: self.cache,
+            lost_flushes: self.lost_flushes,
+            lost_stores: self.lost_stores,
+            lost_region: self.lost_region,
+        }
+    }
+
     /// Whether data is durable when the call that wrote it returns.
     pub(super) fn absorbs_all(&self) -> bool {
         self.mount.page_cache == Some(PageCaching::Nvram)

@@ -13,10 +13,10 @@ use dure_fs::{
 use dure_sync::clock::{Timestamp, pretend_wall};
 use dure_sync::{Arc, random};
 
-use super::base::Raw;
 use super::options::{START, on_stage};
 use super::perform::Stage;
 use super::tree::Tree;
+use crate::media::Raw;
 
 /// When crashed volumes are mounted.
 const AFTER_CRASH: Timestamp = Timestamp {

@@ -2,19 +2,22 @@
 
 use dure_block::crash::{CrashImages, CrashPoint, Selection, Tear};
 use dure_block::ram::Image;
-use dure_block::record::{Effect, RecordDevice, RecordLog};
+use dure_block::record::{Effect, RecordLog};
 use dure_block::{Device, share};
 use dure_check::{CheckOptions, Data, IssueKind, Repair, check};
 use dure_fs::{FileSystem, MountOptions, NewInode, RecordPolicy};
 use dure_sync::Arc;
 use dure_sync::sim::Rng;
 
+use super::Base;
 use super::history::{CrashMoment, History};
 use super::tree::{self, Found};
+use crate::media::{Raw, Recorder};
 
 /// Crashes of one run.
 pub(super) struct Cutter<'h> {
     images: CrashImages,
+    media: Raw,
     history: &'h History,
     options: MountOptions,
     random: Rng,
@@ -23,14 +26,15 @@ pub(super) struct Cutter<'h> {
 
 impl<'h> Cutter<'h> {
     pub(super) fn new(
-        base: Image,
+        base: &Base,
         log: &RecordLog,
         history: &'h History,
         options: MountOptions,
         seed: u64,
     ) -> Self {
         Cutter {
-            images: CrashImages::new(base, log),
+            images: CrashImages::new(Arc::clone(&base.image), log),
+            media: base.media,
             history,
             options,
             random: Rng::new(seed ^ 0xC0A5),
@@ -61,12 +65,12 @@ impl<'h> Cutter<'h> {
         self.crashes += 1;
         let why = |what: String| format!("crash at step {step}, writes {subset}: {what}");
         if self.options.records == RecordPolicy::None {
-            repair(&device).map_err(why)?;
-            return self.live_on(&device).map_err(why);
+            let (volume, _) = recorded(&device, self.media).map_err(why)?;
+            repair(&volume).map_err(why)?;
+            return self.live_on(&volume).map_err(why);
         }
         let again = self.random.one_in(6);
-        let (first, recovered, cut_again) =
-            recover(device, &self.options, again, &mut self.random).map_err(why)?;
+        let (first, recovered, cut_again) = recover(&device, self, again).map_err(why)?;
         self.history
             .check(&first, CrashMoment::Crash(step))
             .map_err(|what| {
@@ -78,7 +82,7 @@ impl<'h> Cutter<'h> {
         issues(&recovered).map_err(why)?;
         if let Some(half) = cut_again {
             self.crashes += 1;
-            let (second, recovered, _) = recover(half, &self.options, false, &mut self.random)
+            let (second, recovered, _) = recover(&half, self, false)
                 .map_err(|what| why(format!("after a crash of its recovery: {what}")))?;
             if first != second {
                 return Err(why(format!(
@@ -162,27 +166,35 @@ fn repair(device: &Arc<dyn Device>) -> Result<(), String> {
 
 type Recovered = (Found, Arc<dyn Device>, Option<Arc<dyn Device>>);
 
-/// Recovers a device and reads the tree; if asked, also returns the device as a crash of this
-/// recovery would have left it.
+/// The volume whose media are on `device`, and the log of what is written to them.
+fn recorded(
+    device: &Arc<dyn Device>,
+    media: Raw,
+) -> Result<(Arc<dyn Device>, Arc<RecordLog>), String> {
+    let log = Arc::default();
+    let volume = Recorder::FAITHFUL.volume(media, device, &log)?;
+    Ok((volume, log))
+}
+
+/// Recovers what is on a device and reads the tree; gives the volume as well and, if asked, its media
+/// as a crash of this recovery would have left them.
 fn recover(
-    device: Arc<dyn Device>,
-    options: &MountOptions,
+    device: &Arc<dyn Device>,
+    cutter: &mut Cutter<'_>,
     again: bool,
-    random: &mut Rng,
 ) -> Result<Recovered, String> {
-    let before = again.then(|| copy_of(&device));
-    let record = RecordDevice::new(Arc::clone(&device));
-    let log = record.log();
-    let fs = FileSystem::open(share(record), options.clone())
+    let before = again.then(|| copy_of(device));
+    let (volume, log) = recorded(device, cutter.media)?;
+    let fs = FileSystem::open(Arc::clone(&volume), cutter.options.clone())
         .map_err(|error| format!("mount: {error}"))?;
     let found = tree::read(&fs)?;
     drop(fs);
     let half = before.map(|before| {
         let images = CrashImages::new(before, &log);
-        let point = images.at(random.below(images.last_step() + 1));
-        choose(&point, random).0
+        let point = images.at(cutter.random.below(images.last_step() + 1));
+        choose(&point, &mut cutter.random).0
     });
-    Ok((found, device, half))
+    Ok((found, volume, half))
 }
 
 /// Keeps the crashed volume that failed, and what was written to it, in the folder `DURE_SIM_KEEP`:

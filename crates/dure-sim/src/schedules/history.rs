@@ -55,6 +55,8 @@ pub(super) struct Moment {
 pub(super) enum Scope {
     /// One object: its content, and its names; of a directory also the names in it.
     Object(Entity),
+    /// The content of one file.
+    Content(Entity),
     /// Everything.
     All,
 }
@@ -210,16 +212,18 @@ impl History {
     }
 
     fn add(&mut self, event: Event, promises: &[Promise]) {
-        let promised = |moment: Moment, covers: &dyn Fn(Entity) -> bool| {
-            let of = promises.iter().filter(|promise| {
-                moment.end < promise.start
-                    && match promise.scope {
-                        Scope::All => true,
-                        Scope::Object(entity) => covers(entity),
-                    }
-            });
-            of.map(|promise| promise.step).min()
-        };
+        let promised =
+            |moment: Moment, covers: &dyn Fn(Entity) -> bool, content: Option<Entity>| {
+                let of = promises.iter().filter(|promise| {
+                    moment.end < promise.start
+                        && match promise.scope {
+                            Scope::All => true,
+                            Scope::Object(entity) => covers(entity),
+                            Scope::Content(entity) => content == Some(entity),
+                        }
+                });
+                of.map(|promise| promise.step).min()
+            };
         self.calls += 1;
         match event {
             Event::Call {
@@ -231,7 +235,9 @@ impl History {
                     let is_in = |(key, _): &(Key, _)| matches!(key, Key::Name(directory, _) if *directory == object);
                     object == entity || sets.iter().any(is_in)
                 };
-                let promised = promised(moment, &covers);
+                let is_page = |(key, _): &(Key, _)| matches!(key, Key::Page(_));
+                let content = sets.iter().any(is_page).then_some(entity);
+                let promised = promised(moment, &covers, content);
                 for (key, value) in sets {
                     if !self.keys.contains_key(&key) {
                         self.initial(key.clone(), None);
@@ -250,7 +256,7 @@ impl History {
                 data,
                 cut,
             } => {
-                let promised = promised(moment, &|object| object == entity);
+                let promised = promised(moment, &|object| object == entity, Some(entity));
                 let file = self.files.entry(entity).or_default();
                 file.push(moment, data, cut, promised);
             }
@@ -259,7 +265,7 @@ impl History {
                 offset,
                 hash,
             } => {
-                let promised = promised(moment, &|object| object == LOG);
+                let promised = promised(moment, &|object| object == LOG, Some(LOG));
                 let record = Record {
                     hash,
                     moment,

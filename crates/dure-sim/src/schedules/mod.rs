@@ -2,7 +2,7 @@
 //!
 //! **Problem.** A race between two calls may be harmless in memory and still leave a medium that
 //! recovery turns into a state no caller asked for. **Structure.** [`Base`] is a small volume, made
-//! once. [`play`] mounts it on a recording device and lets each virtual core run a `script` of
+//! once. [`play`] mounts it on recording media and lets each virtual core run a `script` of
 //! random calls under the schedule of a seed; each core notes what it did and what was promised.
 //!
 //! **Invariants.** Names and files have one owner, except those whose key says otherwise; every
@@ -20,32 +20,34 @@ mod script;
 mod tree;
 mod trial;
 
-use dure_block::nvm::NvmDevice;
 use dure_block::overlay::OverlayRam;
 use dure_block::ram::{Image, RamDevice};
-use dure_block::record::{Cache, LostFlushes, LostStores, NvmRecord, RecordDevice, RecordLog};
-use dure_block::{BLOCK_BYTES, Device, Io, Lba, share};
+use dure_block::record::{LostFlushes, LostStores, RecordLog};
+use dure_block::share;
 use dure_check::{CheckOptions, check};
 use dure_fs::{
-    Background, DirectoryRule, Durability, FileSystem, FlushRule, FormatOptions, MountOptions,
-    NewInode, PageCaching, RangeRule, Rules, Stamp, VolumeRules, WorkerActivity,
+    Absorbed, Background, DirectoryRule, Durability, FileSystem, FlushRule, FormatOptions,
+    MountOptions, NewInode, NvramAbsorb, PageCaching, RangeRule, Rules, Stamp, StoreRules,
+    VolumeRules, WorkerActivity,
 };
-use dure_pmem::Region;
 use dure_sync::atomic::AtomicU64;
-use dure_sync::canary::Rule;
 use dure_sync::sim::{Config, try_run};
 use dure_sync::{Arc, CoreId, thread};
 
+pub use crate::media::On;
+use crate::media::{Raw, Recorder, Sizes, format};
 use cut::Cutter;
 use history::{DATA, History, LOG, PRIVATE, SHARED};
 pub use script::Scene;
-use script::{Core, Shape};
+use script::{Core, Promises, Shape};
 pub use trial::{Trial, play_each, play_under};
 
 /// The most cores a run has.
 pub const CORES_MAX: u16 = 8;
-/// Blocks of the volume.
+/// Blocks of the volume, or of its disk.
 const VOLUME_BLOCKS: u64 = 2048;
+/// Blocks of persistent memory of a volume that has a disk, too.
+const NVM_BLOCKS: u64 = 1280;
 
 /// A fresh volume in memory with two journals, and segments so short that they fill.
 ///
@@ -111,8 +113,12 @@ pub struct Plan {
     pub cuts: u32,
     /// The journal's rules.
     pub rules: Rules,
-    /// With `durability=strict`: operations are durable before they release their locks.
-    pub strict_joins: Rule,
+    /// The store's rules, in the run.
+    pub store_rules: StoreRules,
+    /// Flushes that the disk loses, in the run: a canary.
+    pub lost_flushes: LostFlushes,
+    /// Instructions that persistent memory loses, in the run: a canary.
+    pub lost_stores: LostStores,
     /// Policies other than the default ones: what `-o` would say.
     pub policies: &'static [(&'static str, &'static str)],
 }
@@ -134,6 +140,10 @@ pub struct Counts {
     pub rounds: u64,
     /// The pages.
     pub worker_pages: u64,
+    /// Blocks of persistent memory that dirty pages had taken in the end.
+    pub absorbed: u64,
+    /// Pages moved from there to the disk.
+    pub moved: u64,
 }
 
 impl Counts {
@@ -146,6 +156,8 @@ impl Counts {
         self.no_space += other.no_space;
         self.rounds += other.rounds;
         self.worker_pages += other.worker_pages;
+        self.absorbed += other.absorbed;
+        self.moved += other.moved;
     }
 }
 
@@ -153,32 +165,31 @@ impl Counts {
 #[derive(Debug, Clone)]
 pub struct Base {
     image: Arc<Image>,
+    media: Raw,
 }
 
 impl Base {
-    /// Formats a volume with that many journals.
+    /// Formats a volume with that many journals on such media.
     ///
     /// # Panics
     /// If the volume cannot be made: there is nothing to test then.
     #[must_use]
-    pub fn new(journals: u32) -> Base {
-        let ram = Arc::new(RamDevice::new("base", VOLUME_BLOCKS));
-        let format = FormatOptions {
-            journals: Some(journals),
-            segment_blocks: Some(32),
-            uuid: Some([7; 16]),
-            ..FormatOptions::default()
+    pub fn new(media: On, journals: u32) -> Base {
+        let sizes = Sizes {
+            blocks: VOLUME_BLOCKS,
+            nvm_blocks: NVM_BLOCKS,
+            journals,
         };
-        FileSystem::format(share(Arc::clone(&ram)), &format).expect("the device is large enough");
-        let fs = FileSystem::open(
-            share(Arc::clone(&ram)),
-            mount_options(0, Rules::default(), &[]),
-        )
-        .expect("a fresh volume mounts");
+        let (ram, media) = format(media, sizes).expect("the media are large enough");
+        let volume = media.volume(&share(Arc::clone(&ram)));
+        let volume = volume.expect("its media are those of one volume");
+        let fs = FileSystem::open(volume, mount_options(0, Rules::default(), &[]))
+            .expect("a fresh volume mounts");
         populate(&fs).expect("a fresh volume has room");
         fs.close().expect("a RAM disk does not fail");
         Base {
             image: Arc::new(ram.snapshot()),
+            media,
         }
     }
 }
@@ -237,6 +248,7 @@ struct Played {
     history: History,
     live: Result<(), String>,
     workers: Vec<WorkerActivity>,
+    absorbed: Option<Absorbed>,
 }
 
 /// Runs one seed: scripts, live check, crashes.
@@ -253,20 +265,19 @@ pub fn play(base: &Base, plan: &Plan) -> Result<Counts, String> {
             config.schedule
         )
     };
-    let (machine, image) = (plan.clone(), Arc::clone(&base.image));
-    let run = try_run(plan.config.clone(), move || on_machine(&image, &machine))
+    let (machine, volume) = (plan.clone(), base.clone());
+    let run = try_run(plan.config.clone(), move || on_machine(&volume, &machine))
         .map_err(|failure| failure.to_string())?;
     let Played {
         log,
         history,
         live,
         workers,
+        absorbed,
     } = run.value;
     live.map_err(|what| replay(format!("in memory: {what}")))?;
-    let mut options = mount_options(seed, plan.rules, plan.policies);
-    // What a crash leaves is on a device without persistent memory.
-    (options.page_cache, options.durability) = (None, None);
-    let mut cutter = Cutter::new(Image::clone(&base.image), &log, &history, options, seed);
+    let options = mount_options(seed, plan.rules, plan.policies);
+    let mut cutter = Cutter::new(base, &log, &history, options, seed);
     for _ in 0..plan.cuts {
         cutter.cut().map_err(replay)?;
     }
@@ -279,6 +290,8 @@ pub fn play(base: &Base, plan: &Plan) -> Result<Counts, String> {
         no_space,
         rounds: workers.iter().map(|worker| worker.rounds).sum(),
         worker_pages: workers.iter().map(|worker| worker.pages).sum(),
+        absorbed: absorbed.map_or(0, |absorbed| absorbed.blocks),
+        moved: absorbed.map_or(0, |absorbed| absorbed.moved),
     })
 }
 
@@ -287,36 +300,31 @@ fn thread_name() -> String {
     std::thread::current().name().unwrap_or("sim_").to_owned()
 }
 
-/// A copy of the volume, in persistent memory or not, recorded in `log`.
-fn recorded(image: &Arc<Image>, in_nvm: bool, log: &Arc<RecordLog>) -> Arc<dyn Device> {
-    let volume = OverlayRam::new("volume", Arc::clone(image));
-    if !in_nvm {
-        let (cache, lost) = (Cache::Volatile, LostFlushes::None);
-        let record = RecordDevice::into_log(share(volume), cache, lost, Arc::clone(log));
-        return share(record);
+/// What is durable when a call returns, by these options.
+fn promises_of(options: &MountOptions) -> Promises {
+    match (options.page_cache, options.durability, options.nvram.absorb) {
+        (Some(PageCaching::None), Some(Durability::Posix), _) => Promises::Synced,
+        (Some(PageCaching::None), _, _) => Promises::EachCall,
+        (Some(PageCaching::Nvram), _, None | Some(NvramAbsorb::All)) => Promises::Data,
+        _ => Promises::Synced,
     }
-    let blocks = usize::try_from(VOLUME_BLOCKS).expect("a small volume");
-    let mut content = vec![0; blocks * BLOCK_BYTES];
-    let (lba, out) = (Lba::new(0), &mut content[..]);
-    let read = volume.execute(Io::Read { lba, out });
-    read.expect("a RAM disk does not fail");
-    let record = NvmRecord::new(&content, Arc::clone(log), LostStores::None);
-    let region = Region::observed(&content, Box::new(record));
-    share(NvmDevice::in_memory(
-        "nvm",
-        region.expect("there is memory"),
-    ))
 }
 
 /// The scripts, and the check of what they left in memory.
-fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
+fn on_machine(base: &Base, plan: &Plan) -> Played {
     let seed = plan.config.seed;
     let log = Arc::new(RecordLog::default());
     let mut options = mount_options(seed, plan.rules, plan.policies);
-    options.volume_rules.store.strict_joins = plan.strict_joins;
-    let direct = options.page_cache == Some(PageCaching::None);
-    let strict = direct && options.durability != Some(Durability::Posix);
-    let device = recorded(image, direct, &log);
+    options.volume_rules.store = plan.store_rules;
+    let promises = promises_of(&options);
+    let recorder = Recorder {
+        lost_flushes: plan.lost_flushes,
+        lost_stores: plan.lost_stores,
+        ..Recorder::FAITHFUL
+    };
+    let volume = share(OverlayRam::new("volume", Arc::clone(&base.image)));
+    let device = recorder.volume(base.media, &volume, &log);
+    let device = device.expect("a clean volume is recorded");
     let options = Trial::new(seed, plan.cores).with_workers(options);
     let fs = FileSystem::open(device, options).expect("a clean volume mounts");
     let clock = AtomicU64::new(1);
@@ -330,7 +338,7 @@ fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
                     calls: plan.calls,
                     seed,
                     scene: plan.scene,
-                    strict,
+                    promises,
                 };
                 scope.spawn_on(CoreId::new(core), move || {
                     Core::new(fs, log, clock, shape).run()
@@ -347,11 +355,12 @@ fn on_machine(image: &Arc<Image>, plan: &Plan) -> Played {
     if seed % 4 == 3 {
         fs.close().expect("a RAM disk does not fail");
     }
-    let workers = fs.activity().workers;
+    let activity = fs.activity();
     Played {
         log,
         history,
         live,
-        workers,
+        workers: activity.workers,
+        absorbed: activity.absorbed,
     }
 }

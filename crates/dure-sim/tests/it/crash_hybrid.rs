@@ -9,7 +9,7 @@
 
 use dure_block::crash::Tear;
 use dure_block::record::{LostFlushes, LostStores};
-use dure_fs::NodeLog;
+use dure_fs::{NodeLog, NumaPolicy};
 use dure_sim::crash::{Base, CrashFrom, On, Options, Recording, Workload, run_all, workload};
 use dure_sync::canary::Rule;
 
@@ -19,7 +19,11 @@ use crate::sampling;
 const SAMPLE: u64 = 25;
 
 fn bases(node_log: NodeLog) -> Vec<Base> {
-    let base = |calls: &&'static [_]| Base::on(On::Hybrid(node_log), calls, 2);
+    bases_on(On::Hybrid(node_log))
+}
+
+fn bases_on(media: On) -> Vec<Base> {
+    let base = |calls: &&'static [_]| Base::on(media, calls, 2);
     let bases = workload::SETUPS.iter().map(base);
     bases
         .map(|base| base.expect("a volume can be made"))
@@ -67,6 +71,37 @@ fn sequences() {
         &workloads,
         &options(Tear::None),
     );
+}
+
+/// Two regions of persistent memory, of which segments are taken in turn.
+fn in_turn(tear: Tear) -> Options {
+    let mut options = options(tear);
+    options.mount.numa.policy = NumaPolicy::Interleave;
+    options
+}
+
+#[test]
+fn one_operation_on_two_regions() {
+    let bases = bases_on(On::HybridRegions);
+    must_hold("two regions", &bases, &chosen(3), &in_turn(Tear::Sectors));
+}
+
+/// Canary: one region does not fence. Each holds what is promised.
+#[test]
+fn canary_one_of_two_regions_without_fences() {
+    let bases = bases_on(On::HybridRegions);
+    let mut workloads = workload::one_operation();
+    workloads.retain(|workload| workload.to_string().contains("fsync"));
+    workloads.truncate(30);
+    for region in 0..2 {
+        let options = Options {
+            lost_stores: LostStores::Fences,
+            lost_region: Some(region),
+            ..in_turn(Tear::None)
+        };
+        let outcome = run_all(&bases, &workloads, &options, 2);
+        assert!(!outcome.is_clean(), "region {region}: nobody noticed");
+    }
 }
 
 /// All data to its blocks, none into the log; and flushed before the records that name it.

@@ -10,16 +10,18 @@
 )]
 
 use dure_block::crash::{CrashImages, Selection};
-use dure_block::record::RecordDevice;
+use dure_block::record::{LostFlushes, LostStores, RecordDevice};
 use dure_block::{Device, share};
 use dure_fs::{
     Background, FileSystem, InodeRef, MountOptions, NewInode, Rules, SetAttributes, Stamp,
-    SyncScope,
+    StoreRules, SyncScope,
 };
-use dure_sim::schedules::{Base, Counts, Plan, Scene, play, small_volume};
+use dure_sim::schedules::{Base, Counts, On, Plan, Scene, play, small_volume};
 use dure_sync::canary::Rule;
 use dure_sync::sim::{Config, seeds, try_run};
 use dure_sync::{Arc, CoreId, thread};
+
+use crate::media::{HYBRID, NVRAM};
 
 /// Calls of all cores of a run together.
 const CALLS: u32 = 60;
@@ -28,7 +30,7 @@ const CROWD_CALLS: u32 = 200;
 const CUTS: u32 = 6;
 
 /// Two to eight cores on two to four journals.
-fn plan(config: fn(usize, u64) -> Config, seed: u64) -> Plan {
+pub(crate) fn plan(config: fn(usize, u64) -> Config, seed: u64) -> Plan {
     let cores: u16 = [2, 3, 4, 8][usize::try_from(seed % 4).unwrap()];
     Plan {
         config: config(usize::from(cores), seed),
@@ -38,15 +40,21 @@ fn plan(config: fn(usize, u64) -> Config, seed: u64) -> Plan {
         cuts: CUTS,
         rules: Rules::default(),
         policies: &[],
-        strict_joins: Rule::default(),
+        store_rules: StoreRules::default(),
+        lost_flushes: LostFlushes::None,
+        lost_stores: LostStores::None,
     }
 }
 
 fn bases() -> [Base; 3] {
-    [2, 3, 4].map(Base::new)
+    bases_on(On::Disk)
 }
 
-fn base_of(bases: &[Base], seed: u64) -> &Base {
+pub(crate) fn bases_on(media: On) -> [Base; 3] {
+    [2, 3, 4].map(|journals| Base::new(media, journals))
+}
+
+pub(crate) fn base_of(bases: &[Base], seed: u64) -> &Base {
     &bases[usize::try_from(seed / 4 % 3).unwrap()]
 }
 
@@ -82,21 +90,28 @@ fn sim_fs_priorities_survive_crashes() {
 
 /// The same with policies other than the default ones, for one seed in five.
 fn explore_with(policies: &'static [(&'static str, &'static str)]) {
-    let bases = bases();
-    let mut total = Counts::default();
-    for seed in seeds(200).step_by(5) {
+    explore_plans((On::Disk, 200, 5), |plan| Plan { policies, ..plan });
+}
+
+/// The same on such media, with one in `step` of so many seeds, and plans that `change` makes.
+pub(crate) fn explore_plans(
+    (media, count, step): (On, u64, usize),
+    change: impl Fn(Plan) -> Plan,
+) -> Counts {
+    let bases = bases_on(media);
+    let (mut total, mut what) = (Counts::default(), String::new());
+    for seed in seeds(count).step_by(step) {
         let config = [Config::random, Config::stall, Config::priority];
         let config = config[usize::try_from(seed % 3).unwrap()];
-        let plan = Plan {
-            policies,
-            ..plan(config, seed)
-        };
+        let plan = change(plan(config, seed));
+        what = format!("{media:?} {:?}", plan.policies);
         match play(base_of(&bases, seed), &plan) {
             Ok(counts) => total.add(counts),
-            Err(what) => panic!("{policies:?}: {what}"),
+            Err(violation) => panic!("{what}: {violation}"),
         }
     }
-    println!("{policies:?}: 0 violations, {total:?}");
+    println!("{what}: 0 violations, {total:?}");
+    total
 }
 
 #[test]
@@ -108,32 +123,6 @@ fn sim_fs_images_survive_crashes() {
 #[test]
 fn sim_fs_without_a_log_crashes_can_be_repaired() {
     explore_with(&[("journal", "none"), ("no-crash-guarantee", "")]);
-}
-
-/// In persistent memory, without a page cache: what any call has returned for is there.
-#[test]
-fn sim_fs_direct_calls_are_durable_when_they_return() {
-    explore_with(&[("page_cache", "none")]);
-}
-
-#[test]
-fn sim_fs_direct_calls_are_durable_when_they_are_synced() {
-    explore_with(&[("page_cache", "none"), ("durability", "posix")]);
-}
-
-/// Operations that are not committed before they release their locks.
-#[test]
-fn sim_fs_direct_canary_operations_that_are_not_committed() {
-    let bases = bases();
-    let seen = (0..40).any(|seed| {
-        let plan = Plan {
-            policies: &[("page_cache", "none")],
-            strict_joins: Rule::LEFT_OUT,
-            ..plan(Config::random, seed)
-        };
-        play(base_of(&bases, seed), &plan).is_err()
-    });
-    assert!(seen, "calls that returned were lost, and nobody noticed");
 }
 
 /// JBD2.
@@ -327,24 +316,28 @@ fn sim_race_fsync_logs_a_size_over_a_page_written_meanwhile() {
 /// Two runs of one seed take the same steps, whatever the memory of the process looks like.
 #[test]
 fn sim_fs_a_seed_is_one_schedule() {
-    let bases = bases();
+    let (on_disk, in_nvm, hybrid) = (bases(), bases_on(On::Nvm), bases_on(HYBRID));
     let mut kept: Vec<Vec<u8>> = Vec::new();
     for seed in seeds(40).step_by(2) {
         let config = [Config::random, Config::stall, Config::priority];
         let config = config[usize::try_from(seed % 3).unwrap()];
-        let in_nvm = &[("page_cache", "none")][..];
+        let (bases, policies) = match seed % 8 {
+            0 => (&in_nvm, &[("page_cache", "none")][..]),
+            4 => (&hybrid, NVRAM),
+            _ => (&on_disk, &[][..]),
+        };
         let plan = Plan {
-            policies: if seed % 4 == 0 { in_nvm } else { &[] },
+            policies,
             cuts: 0,
             ..plan(config, seed)
         };
-        let first = play(base_of(&bases, seed), &plan).unwrap();
+        let first = play(base_of(bases, seed), &plan).unwrap();
         // The second run finds other memory free.
         let sizes = std::iter::successors(Some(64_usize), |bytes| Some(bytes + bytes / 3));
         let blocks = sizes.take_while(|bytes| *bytes < 1 << 22);
         kept.extend(blocks.map(|bytes| vec![1; bytes]));
         kept = kept.into_iter().step_by(2).collect();
-        let second = play(base_of(&bases, seed), &plan).unwrap();
+        let second = play(base_of(bases, seed), &plan).unwrap();
         assert_eq!(first, second, "seed {seed}");
     }
 }

@@ -13,6 +13,7 @@ mod fs;
 mod journal_lines;
 mod lines;
 mod many_cores;
+mod media;
 mod names;
 mod orders;
 mod paths;

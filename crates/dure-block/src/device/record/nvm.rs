@@ -6,7 +6,8 @@
 //! submitted when it is made, and completes, durable, with the fence of its task that follows, if it
 //! went past the cache or was written back. **Invariants.** Each word of 8 bytes of an open store is
 //! there or not, for itself; of stores through the cache a processor leaves fewer states (in a line
-//! any first so many), never more. **Crash.** [`crate::crash`] cuts the log.
+//! any first so many), never more. Of several regions in one log each notes the fences that it is asked
+//! for, although a processor's covers all: more states here, never fewer. **Crash.** [`crate::crash`] cuts the log.
 
 use std::ops::Range;
 
@@ -45,23 +46,27 @@ struct Memory {
     open: Vec<Open>,
 }
 
-/// Records a region that begins with block 0 of what is recorded.
+/// Records a region.
 #[derive(Debug)]
 pub struct NvmRecord {
     log: Arc<RecordLog>,
+    /// The block of what is recorded that the region begins with.
+    first: Lba,
     lost: LostStores,
     memory: Mutex<HELD_RANK, Memory>,
 }
 
 impl NvmRecord {
-    /// Records into `log` what is done to a region that holds `content`.
+    /// Records into `log` what is done to a region that holds `content`, and begins with block `first`
+    /// of what is recorded.
     #[must_use]
-    pub fn new(content: &[u8], log: Arc<RecordLog>, lost: LostStores) -> NvmRecord {
+    pub fn new(first: Lba, content: &[u8], log: Arc<RecordLog>, lost: LostStores) -> NvmRecord {
         assert!(content.len().is_multiple_of(BLOCK_BYTES), "whole blocks");
         let content = content.to_vec();
         let open = Vec::new();
         NvmRecord {
             log,
+            first,
             lost,
             memory: Mutex::new(Memory { content, open }),
         }
@@ -71,11 +76,11 @@ impl NvmRecord {
         let mut memory = self.memory.lock();
         let stored = at..at + bytes.len();
         memory.content[stored.clone()].copy_from_slice(bytes);
-        let first = at / BLOCK_BYTES;
-        let blocks = first * BLOCK_BYTES..stored.end.next_multiple_of(BLOCK_BYTES);
+        let block = at / BLOCK_BYTES;
+        let blocks = block * BLOCK_BYTES..stored.end.next_multiple_of(BLOCK_BYTES);
         let content = memory.content[blocks.clone()].chunks_exact(BLOCK_BYTES);
         let effect = Effect::Store {
-            lba: Lba::new(u64::try_from(first).expect("a usize fits in 64 bits")),
+            lba: (self.first).offset(u64::try_from(block).expect("a usize fits in 64 bits")),
             data: content.map(SharedBlock::new).collect(),
             bytes: stored.start - blocks.start..stored.end - blocks.start,
         };

@@ -13,18 +13,16 @@ mod judge;
 use std::collections::BTreeSet;
 
 use dure_block::crash::CrashImages;
-use dure_block::nvm::NvmDevice;
 use dure_block::overlay::OverlayRam;
-use dure_block::record::{NvmRecord, RecordDevice, RecordLog};
-use dure_block::{BLOCK_BYTES, Device, Io, Lba, share};
+use dure_block::record::RecordLog;
+use dure_block::{Device, share};
 use dure_fs::FileSystem;
-use dure_fs::units::{to_u64, to_usize};
-use dure_pmem::Region;
+use dure_fs::units::to_u64;
 use dure_sync::clock::pretend_wall;
 use dure_sync::{Arc, random};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::base::{Base, Raw};
+use super::base::Base;
 use super::call::{At, Call, Step, Workload};
 use super::content::Digests;
 use super::gate::{Gate, GateDevice};
@@ -36,6 +34,7 @@ use super::perform::{Performer, Stage};
 use super::recover::{caught, recover_and_check};
 use super::state::Effect;
 use super::tree::Tree;
+use crate::media::Raw;
 use judge::Judge;
 pub use judge::{Counts, Violation};
 
@@ -84,7 +83,8 @@ impl Recording {
         let gate = Arc::new(Gate::default());
         let gated = GateDevice::new(share(overlay), Arc::clone(&gate));
         let (log, core) = (Arc::new(RecordLog::default()), Arc::default());
-        let device = recorded(base, share(gated), options, &log)?;
+        let all: Arc<dyn Device> = share(gated);
+        let device = options.recorder().volume(base.media(), &all, &log)?;
         let stage = Stage { gate, core };
         let fs = FileSystem::open(device, on_stage(&options.mount, &stage));
         let fs = fs.map_err(|error| format!("mount: {error}"))?;
@@ -263,35 +263,6 @@ impl Recording {
         let kept = self.spans.iter().filter(|span| span.end <= step);
         kept.flat_map(|span| span.promise.iter().copied()).collect()
     }
-}
-
-/// The media of `base`, recorded in `log`; `disk` has the content of all of them.
-fn recorded(
-    base: &Base,
-    disk: Arc<dyn Device>,
-    options: &Options,
-    log: &Arc<RecordLog>,
-) -> Result<Arc<dyn Device>, String> {
-    let Raw { nvm_blocks } = base.media();
-    let (cache, lost) = (options.cache, options.lost_flushes);
-    let recorded = |log| RecordDevice::into_log(disk.clone(), cache, lost, log);
-    if nvm_blocks == 0 {
-        return Ok(share(recorded(Arc::clone(log))));
-    }
-    let mut content = vec![0; to_usize(nvm_blocks) * BLOCK_BYTES];
-    let (lba, out) = (Lba::new(0), &mut content[..]);
-    let read = disk.execute(Io::Read { lba, out });
-    read.map_err(|error| format!("the base: {error}"))?;
-    let record = NvmRecord::new(&content, Arc::clone(log), options.lost_stores);
-    let region = Region::observed(&content, Box::new(record));
-    let region = region.map_err(|error| format!("emulated NVM: {error}"))?;
-    let nvm = share(NvmDevice::in_memory("nvm", region));
-    if nvm_blocks == disk.info().blocks {
-        return Ok(nvm);
-    }
-    let disk = base.media().disk(&share(recorded(Arc::clone(log))));
-    let joined = base.media().joined(nvm, disk);
-    joined.map_err(|error| format!("the media of the base: {error}"))
 }
 
 /// The file whose data a step has changed.

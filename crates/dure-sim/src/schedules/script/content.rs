@@ -64,12 +64,14 @@ impl Core<'_> {
 
     fn note_content(&mut self, index: usize, moment: Moment, cut: Option<u64>) {
         let file = &self.files[index];
+        let entity = file.entity;
         self.events.push(Event::Content {
             moment,
-            entity: file.entity,
+            entity,
             data: file.data.clone(),
             cut,
         });
+        self.data_promised(entity, moment);
     }
 
     pub(super) fn truncate(&mut self) {
@@ -133,6 +135,7 @@ impl Core<'_> {
         if let Some((written, moment)) = done {
             assert_eq!(written, 4096, "a page is written whole");
             self.note(moment, DATA, vec![(Key::Page(page), Some(hash(&bytes)))]);
+            self.data_promised(DATA, moment);
         }
     }
 
@@ -147,6 +150,7 @@ impl Core<'_> {
                 offset,
                 hash: hash(&bytes),
             });
+            self.data_promised(LOG, moment);
         }
     }
 

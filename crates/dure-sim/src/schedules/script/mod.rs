@@ -36,6 +36,8 @@ pub enum Scene {
     Tree,
     /// The entries of one directory, with names so long that few calls make it grow and shrink.
     Directory,
+    /// The bytes of files: so many that persistent memory fills, of which dirty pages have little.
+    Data,
 }
 
 /// Which core, of how many, and how long.
@@ -46,8 +48,18 @@ pub(super) struct Shape {
     pub(super) calls: u32,
     pub(super) seed: u64,
     pub(super) scene: Scene,
-    /// Each call is durable when it returns.
-    pub(super) strict: bool,
+    pub(super) promises: Promises,
+}
+
+/// What is durable when a call returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Promises {
+    /// What it syncs.
+    Synced,
+    /// What it has made of the data of a file.
+    Data,
+    /// All of it.
+    EachCall,
 }
 
 impl Shape {
@@ -59,7 +71,7 @@ impl Shape {
     /// are not kept in the dentry cache.
     fn name(self, text: String) -> String {
         match (self.scene, self.seed % 3) {
-            (Scene::Tree, _) => text,
+            (Scene::Tree | Scene::Data, _) => text,
             (Scene::Directory, 0) => format!("{text:_<200}"),
             (Scene::Directory, _) => format!("{text:_<70}"),
         }
@@ -142,9 +154,15 @@ impl<'a> Core<'a> {
 
     /// Runs the script.
     pub(super) fn run(mut self) -> Vec<Event> {
-        if self.shape.is_crowd() {
-            return self.run_in_crowd();
+        match self.shape.scene {
+            Scene::Tree => self.run_in_tree(),
+            Scene::Directory => self.run_in_crowd(),
+            Scene::Data => self.run_on_data(),
         }
+        self.events
+    }
+
+    fn run_in_tree(&mut self) {
         for _ in 0..self.shape.calls {
             match self.random.below(100) {
                 0..12 => self.create(),
@@ -166,10 +184,28 @@ impl<'a> Core<'a> {
                 _ => self.quietly(FileSystem::checkpoint_now),
             }
         }
-        self.events
     }
 
-    fn run_in_crowd(mut self) -> Vec<Event> {
+    fn run_on_data(&mut self) {
+        for _ in 0..self.shape.calls {
+            match self.random.below(100) {
+                0..6 => self.create(),
+                6..44 => self.write(),
+                44..48 => self.truncate(),
+                48..51 => self.unlink(),
+                51..54 => self.rename(),
+                54..64 => self.shared_page(),
+                64..70 => self.append(),
+                70..90 => self.promise(),
+                90..91 => self.forget(),
+                91..94 => self.look(),
+                94..99 => self.quietly(FileSystem::background_now),
+                _ => self.quietly(FileSystem::checkpoint_now),
+            }
+        }
+    }
+
+    fn run_in_crowd(&mut self) {
         // One half fills the directory, the other empties it.
         for call in 0..self.shape.calls {
             let filling = call < self.shape.calls / 2;
@@ -190,7 +226,6 @@ impl<'a> Core<'a> {
                 _ => self.quietly(FileSystem::checkpoint_now),
             }
         }
-        self.events
     }
 
     fn step_of_clock(&self) -> u64 {
@@ -210,7 +245,7 @@ impl<'a> Core<'a> {
         let end = self.step_of_clock();
         match result {
             Ok(value) => {
-                if self.shape.strict {
+                if self.shape.promises == Promises::EachCall {
                     self.promised();
                 }
                 Some((
@@ -243,6 +278,20 @@ impl<'a> Core<'a> {
         let start = self.step_of_clock();
         let (step, scope) = (self.log.step(), Scope::All);
         self.events.push(Event::Promise { start, step, scope });
+    }
+
+    /// A call that changed the data of `entity` has returned: this data is durable, and what a sync of
+    /// the file at the beginning of the call would have made durable.
+    fn data_promised(&mut self, entity: Entity, moment: Moment) {
+        if self.shape.promises != Promises::Data {
+            return;
+        }
+        let (start, step) = (self.step_of_clock(), self.log.step());
+        let content = (start, Scope::Content(entity));
+        let synced = (moment.start, Scope::Object(entity));
+        for (start, scope) in [content, synced] {
+            self.events.push(Event::Promise { start, step, scope });
+        }
     }
 
     /// A call without a visible effect.
