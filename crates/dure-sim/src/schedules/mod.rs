@@ -31,8 +31,9 @@ use dure_fs::{
     VolumeRules, WorkerActivity,
 };
 use dure_sync::atomic::AtomicU64;
+use dure_sync::clock::{Timestamp, pretend_wall};
 use dure_sync::sim::{Config, try_run};
-use dure_sync::{Arc, CoreId, thread};
+use dure_sync::{Arc, CoreId, random, thread};
 
 pub use crate::media::On;
 use crate::media::{Raw, Recorder, Sizes, format};
@@ -48,6 +49,12 @@ pub const CORES_MAX: u16 = 8;
 const VOLUME_BLOCKS: u64 = 2048;
 /// Blocks of persistent memory of a volume that has a disk, too.
 const NVM_BLOCKS: u64 = 1280;
+
+/// When volumes are made and recovered, outside of simulated machines.
+const START: Timestamp = Timestamp {
+    secs: 1_700_000_000,
+    nanos: 0,
+};
 
 /// A fresh volume in memory with two journals, and segments so short that they fill.
 ///
@@ -175,6 +182,17 @@ impl Base {
     /// If the volume cannot be made: there is nothing to test then.
     #[must_use]
     pub fn new(media: On, journals: u32) -> Base {
+        // On one core at a fixed time, so that the volume is the same each time.
+        let make = move || {
+            pretend_wall(Some(START));
+            random::pretend(Some(1));
+            Base::make(media, journals)
+        };
+        let task = thread::spawn_on("base", CoreId::new(0), make);
+        task.join().expect("a volume can be made")
+    }
+
+    fn make(media: On, journals: u32) -> Base {
         let sizes = Sizes {
             blocks: VOLUME_BLOCKS,
             nvm_blocks: NVM_BLOCKS,
@@ -276,11 +294,16 @@ pub fn play(base: &Base, plan: &Plan) -> Result<Counts, String> {
         absorbed,
     } = run.value;
     live.map_err(|what| replay(format!("in memory: {what}")))?;
-    let options = mount_options(seed, plan.rules, plan.policies);
+    let mut options = mount_options(seed, plan.rules, plan.policies);
+    options.core = Some(Arc::default());
     let mut cutter = Cutter::new(base, &log, &history, options, seed);
-    for _ in 0..plan.cuts {
-        cutter.cut().map_err(replay)?;
-    }
+    // What a recovery writes depends on the seed alone.
+    pretend_wall(Some(START));
+    random::pretend(Some(seed));
+    let cut = (0..plan.cuts).try_for_each(|_| cutter.cut());
+    pretend_wall(None);
+    random::pretend(None);
+    cut.map_err(replay)?;
     let (calls, promises, no_space) = history.counts();
     Ok(Counts {
         calls,

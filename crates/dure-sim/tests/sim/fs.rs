@@ -313,6 +313,25 @@ fn sim_race_fsync_logs_a_size_over_a_page_written_meanwhile() {
     }
 }
 
+/// A base volume is the same on whichever core of the real machine, and whenever, it is made: else a
+/// seed is another schedule in another process.
+#[test]
+fn sim_fs_a_base_is_the_same_wherever_it_is_made() {
+    let made_on = |core| {
+        let make = || Base::new(On::Disk, 2);
+        let task = thread::spawn_on("maker", CoreId::new(core), make);
+        task.join().unwrap()
+    };
+    let [first, second] = [0, 1].map(made_on);
+    for seed in 0..8 {
+        let plan = Plan {
+            cuts: 0,
+            ..plan(Config::random, seed)
+        };
+        assert_eq!(play(&first, &plan), play(&second, &plan), "seed {seed}");
+    }
+}
+
 /// Two runs of one seed take the same steps, whatever the memory of the process looks like.
 #[test]
 fn sim_fs_a_seed_is_one_schedule() {
