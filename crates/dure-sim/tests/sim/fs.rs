@@ -121,6 +121,17 @@ fn sim_fs_direct_calls_are_durable_when_they_are_synced() {
     explore_with(&[("page_cache", "none"), ("durability", "posix")]);
 }
 
+/// The same where each file has a range lock from its first call on: overwrites share the file.
+#[test]
+fn sim_fs_direct_overwrites_that_share_a_file_survive_crashes() {
+    explore_with(&[("page_cache", "none"), ("range_lock_wait", "queue")]);
+    explore_with(&[
+        ("page_cache", "none"),
+        ("range_lock_wait", "queue"),
+        ("durability", "posix"),
+    ]);
+}
+
 /// Operations that are not committed before they release their locks.
 #[test]
 fn sim_fs_direct_canary_operations_that_are_not_committed() {

@@ -116,6 +116,33 @@ fn overwrites_hold_the_inode_shared() {
     fsck(world.device(), "after overwrites");
 }
 
+/// A block is free once another one is named in its place: who reads it holds its range, or the
+/// inode exclusively.
+#[test]
+fn a_read_waits_for_an_overwrite_of_its_page() {
+    let world = with(
+        World::in_nvm(16384),
+        "range_lock=segment",
+        RangeRule::AtOnce,
+    );
+    let fs = world.mount();
+    let inode = nth_file(&fs, 0);
+    fs.write(&inode, 0, &[1; 64 * PAGE], Stamp::Set).unwrap();
+    let overwriting = inode.inode().ranges().take(8 * 4096, PAGE).unwrap();
+    let read = |offset| {
+        let inode = &inode;
+        let fs = &fs;
+        move || {
+            fs.read(inode, offset, &mut [0; 10], ReadMode::Cached)
+                .unwrap();
+        }
+    };
+    assert!(ends_with(&inode, read(40 * 4096)), "of another page");
+    assert!(!ends_with(&inode, read(8 * 4096 + 4000)), "of its page");
+    drop(overwriting);
+    assert!(ends_with(&inode, read(8 * 4096 + 4000)));
+}
+
 fn at(secs: i64) -> Option<Timestamp> {
     Some(Timestamp { secs, nanos: 0 })
 }
@@ -149,6 +176,7 @@ fn overwrites_store_their_times() {
         fs.write(&inode, page * 4096, &[2; PAGE], Stamp::Set)
             .unwrap();
         assert_eq!(times(&fs, &inode), before);
+        check(&fs, &inode);
     }
     let set = SetAttributes {
         mtime: Some(SetTime::At(Time {
@@ -284,6 +312,18 @@ fn an_fsync_finds_the_overwrites_of_other_cores() {
     pair.on(0);
     pair.fs.fsync(&inode, SyncScope::Data).unwrap();
     assert_eq!(pages(&pair.crash(inode), b"file 0"), [2, 2]);
+
+    // Also of an inode that has left memory meanwhile.
+    let (pair, inode) = Pair::new();
+    pair.overwrite(&inode);
+    drop(inode);
+    pair.on(0);
+    pair.fs.0.inodes.evict_all();
+    pair.fs.0.inodes.evict_all();
+    let inode = nth_file(&pair.fs, 0);
+    assert!(!inode.inode().ranges().are_locked(), "it was evicted");
+    pair.fs.fsync(&inode, SyncScope::Data).unwrap();
+    assert_eq!(pages(&pair.crash(inode), b"file 0"), [2, 2]);
 }
 
 /// Crash scenario: a file is overwritten and renamed over another, and the name survives without
@@ -306,13 +346,16 @@ fn a_name_survives_with_the_overwrites_before_it() {
 #[test]
 fn an_append_survives_with_the_overwrites_before_it() {
     let (pair, inode) = Pair::new();
-    pair.overwrite(&inode);
+    pair.on(1);
+    // In no granule that the append changes.
+    write(&pair.fs, &inode, 30, 2);
     pair.on(0);
     pair.fs.append(&inode, &[3; 10]).unwrap();
     pair.commit(0);
     let fs = pair.crash(inode);
-    assert_eq!(content(&fs, &nth_file(&fs, 0)).len() % PAGE, 10);
-    assert_eq!(pages(&fs, b"file 0"), [2, 2]);
+    let inode = nth_file(&fs, 0);
+    assert_eq!(content(&fs, &inode).len() % PAGE, 10);
+    assert_eq!(first_byte(&fs, &inode, 30), 2);
 }
 
 /// Crash scenarios: a file loses its set-id bits and gets new content, which survives with these
