@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use dure_store::Durability;
-use dure_store::format::inode::Time;
+use dure_store::OpKind;
+use dure_store::format::inode::{INODE_BODY, Time};
+use dure_store::format::slot::SLOT_BYTES;
+use dure_store::space::OpClass;
 use dure_sync::atomic::{AtomicUsize, Ordering};
 use dure_sync::clock::{self, Timestamp};
 use dure_sync::{Arc, thread};
@@ -141,6 +144,35 @@ fn a_read_waits_for_an_overwrite_of_its_page() {
     assert!(!ends_with(&inode, read(8 * 4096 + 4000)), "of its page");
     drop(overwriting);
     assert!(ends_with(&inode, read(8 * 4096 + 4000)));
+}
+
+/// An operation that changes two slots keeps what another one has stored in the slot between them
+/// since the first has looked at the granule.
+#[test]
+fn slots_between_those_of_an_operation_are_of_others() {
+    let world = with(
+        World::in_nvm(16384),
+        "range_lock=segment",
+        RangeRule::AtOnce,
+    );
+    let fs = world.mount();
+    let inode = nth_file(&fs, 0);
+    fs.write(&inode, 0, &[1; 4 * PAGE], Stamp::Set).unwrap();
+    let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
+    let held = inode.inode();
+    let draft = op.edit_shared(&held.node, held.ino.data_index());
+    for slot in [0, 2] {
+        let at = INODE_BODY + slot * SLOT_BYTES;
+        let same = draft[at..at + SLOT_BYTES].to_vec();
+        draft.part(at..at + SLOT_BYTES).copy_from_slice(&same);
+    }
+    write(&fs, &inode, 1, 2);
+    op.finish();
+    assert_eq!(
+        [0, 1, 2].map(|page| first_byte(&fs, &inode, page)),
+        [1, 2, 1]
+    );
+    check(&fs, &inode);
 }
 
 fn at(secs: i64) -> Option<Timestamp> {
