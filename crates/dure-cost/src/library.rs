@@ -143,7 +143,7 @@ impl Operation for Calls {
                 session.set_permissions(&self.existing[index], mode)?;
             }
             Call::Append => self.file.write_all_at(&self.page, Calls::offset(index))?,
-            Call::Overwrite | Call::OverwriteFsync => {
+            Call::Overwrite | Call::OverwriteDirect | Call::OverwriteFsync => {
                 let offset = Calls::offset(index) % FILE_BYTES;
                 self.file.write_all_at(&self.page, offset)?;
                 if self.call == Call::OverwriteFsync {

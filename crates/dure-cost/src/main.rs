@@ -24,7 +24,7 @@ use clap::{Parser, ValueEnum};
 use dure_sync::{current_core, thread};
 
 use counted::{Operation, Totals};
-use scene::Scene;
+use scene::{Medium, Scene};
 
 #[cfg(not(dure_backend = "sim"))]
 #[global_allocator]
@@ -73,6 +73,7 @@ pub enum Call {
     Chmod,
     Append,
     Overwrite,
+    OverwriteDirect,
     OverwriteFsync,
     Readdir,
     FuseLookup,
@@ -97,7 +98,11 @@ fn main() -> Result<()> {
     match Command::parse() {
         Command::Prepare { image, names } => scene::prepare(&image, names),
         Command::Count { call, image } => {
-            let scene = Scene::load(&image)?;
+            let medium = match call {
+                Call::OverwriteDirect => Medium::Nvm,
+                _ => Medium::Ram,
+            };
+            let scene = Scene::load(&image, medium)?;
             let Totals { calls, background } = counted::run(operation(call, scene)?.as_mut())?;
             println!("calls {calls}");
             println!("background {background}");

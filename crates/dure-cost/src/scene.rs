@@ -8,10 +8,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use dure::{Background, CreateOptions, FormatOptions, MountOptions, Session, Volume};
+use dure_block::nvm::NvmDevice;
 use dure_block::ram::RamDevice;
 use dure_block::{BLOCK_BYTES, Device, Io, Lba, WriteFlags, share};
+use dure_pmem::Region;
 use dure_sync::Arc;
 use rustix::fs::{SeekFrom, seek};
 
@@ -27,13 +29,27 @@ const VOLUME_BYTES: u64 = 1 << 30;
 const LOG_BLOCKS: u64 = 1 << 15;
 const CACHE_BYTES: u64 = 512 << 20;
 
-fn options() -> MountOptions {
-    MountOptions {
+/// What a volume is loaded into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// A device in memory.
+    Ram,
+    /// Emulated persistent memory, in which files are used where they lie.
+    Nvm,
+}
+
+fn options(medium: Medium) -> Result<MountOptions> {
+    let mut options = MountOptions {
         background: Background::None,
         cache_bytes: CACHE_BYTES,
         recovery_threads: Some(1),
         ..MountOptions::default()
+    };
+    if medium == Medium::Nvm {
+        let set = options.set_policy("page_cache", "none");
+        ensure!(set == Ok(true), "page_cache=none: {set:?}");
     }
+    Ok(options)
 }
 
 /// Path of a name that is there from the beginning.
@@ -51,7 +67,7 @@ pub(crate) fn prepare(image: &Path, names: usize) -> Result<()> {
             uuid: Some([7; 16]),
             ..FormatOptions::default()
         },
-        mount: options(),
+        mount: options(Medium::Ram)?,
     };
     let volume = Volume::create(image, &made)?;
     let session = volume.root();
@@ -71,6 +87,7 @@ pub(crate) fn prepare(image: &Path, names: usize) -> Result<()> {
 /// The volume, mounted, and what is on it.
 pub(crate) struct Scene {
     device: Arc<dyn Device>,
+    medium: Medium,
     volume: Volume,
     session: Session,
     /// Names in the directory.
@@ -79,9 +96,9 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// Loads an image into memory and mounts it. The directory was listed once.
-    pub(crate) fn load(image: &Path) -> Result<Scene> {
-        let device = load(image).with_context(|| image.display().to_string())?;
-        let (volume, session) = mount(&device)?;
+    pub(crate) fn load(image: &Path, medium: Medium) -> Result<Scene> {
+        let device = load(image, medium).with_context(|| image.display().to_string())?;
+        let (volume, session) = mount(&device, medium)?;
         let names = session.read_dir(DIRECTORY)?.count();
         let file = session.open(FILE)?;
         let mut page = [0; BLOCK_BYTES];
@@ -90,6 +107,7 @@ impl Scene {
         }
         Ok(Scene {
             device,
+            medium,
             volume,
             session,
             names,
@@ -99,7 +117,7 @@ impl Scene {
     /// Unmounts and mounts again: all caches are empty.
     pub(crate) fn mount_again(&mut self) -> Result<()> {
         self.volume.close()?;
-        (self.volume, self.session) = mount(&self.device)?;
+        (self.volume, self.session) = mount(&self.device, self.medium)?;
         Ok(())
     }
 
@@ -128,8 +146,8 @@ impl Scene {
     }
 }
 
-fn mount(device: &Arc<dyn Device>) -> Result<(Volume, Session)> {
-    let volume = Volume::open_on(Arc::clone(device), options())?;
+fn mount(device: &Arc<dyn Device>, medium: Medium) -> Result<(Volume, Session)> {
+    let volume = Volume::open_on(Arc::clone(device), options(medium)?)?;
     volume.file_system().grow_logs(LOG_BLOCKS)?;
     let session = volume.root();
     Ok((volume, session))
@@ -137,9 +155,15 @@ fn mount(device: &Arc<dyn Device>) -> Result<(Volume, Session)> {
 
 /// A device in memory with what a sparse file holds. Its holes are skipped: under valgrind, reading
 /// them takes a minute.
-fn load(image: &Path) -> Result<Arc<dyn Device>> {
+fn load(image: &Path, medium: Medium) -> Result<Arc<dyn Device>> {
     let file = File::open(image)?;
-    let device = share(RamDevice::new("memory", VOLUME_BYTES / BLOCK));
+    let device = match medium {
+        Medium::Ram => share(RamDevice::new("memory", VOLUME_BYTES / BLOCK)),
+        Medium::Nvm => {
+            let region = Region::anonymous(usize::try_from(VOLUME_BYTES)?)?;
+            share(NvmDevice::in_memory("memory", region))
+        }
+    };
     let mut bytes = vec![0; 64 * BLOCK_BYTES];
     let mut offset = 0;
     while let Ok(data) = seek(&file, SeekFrom::Data(offset)) {

@@ -7,8 +7,13 @@ pub const RENAME: u8 = 40;
 pub const RANGE: u8 = 45;
 /// Write-back, truncate and allocation of one inode; held over I/O.
 pub const WRITEBACK: u8 = 50;
+/// Of a contended file without a page cache: shared by overwrites, exclusive to what holds the rank
+/// above. Held over I/O.
+pub const OVERWRITES: u8 = 51;
 /// One inode's state; several in ascending inode number.
 pub const INODE: u8 = 60;
+/// The times of a contended file without a page cache, for an overwrite that stores them.
+pub const OVERWRITE_TIMES: u8 = 61;
 /// The attributes of an inode, held by a task that changes them; several in ascending inode number,
 /// held over reads of nodes.
 pub const ATTRIBUTES: u8 = 62;

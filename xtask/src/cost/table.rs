@@ -97,6 +97,12 @@ pub(super) const ROWS: &[Row] = &[
     row("append", 5600, budget(5_620, 13_800), budget(5_840, 13_800)),
     row("overwrite", 0, budget(4_750, 3_520), budget(4_750, 3_570)),
     row(
+        "overwrite-direct",
+        0,
+        budget(20_300, 400),
+        budget(20_300, 430),
+    ),
+    row(
         "overwrite-fsync",
         31_400,
         budget(42_900, 2_900),

@@ -230,7 +230,7 @@ impl Volume {
     /// unchanged.
     fn rename_blocks(&self, moving: &Moving) -> Result<Moved> {
         let (inode, index) = (moving.inode.inode(), moving.granule);
-        let Some(_held) = inode.writeback().try_lock() else {
+        let Some(_held) = inode.try_lock_writeback() else {
             return Ok(Moved::Changed);
         };
         // Looked up again: meanwhile it could have been freed, and even reused elsewhere.

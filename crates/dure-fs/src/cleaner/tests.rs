@@ -226,7 +226,7 @@ fn a_busy_inode_is_skipped() {
     fs.sync().unwrap();
     fs.0.checkpoint().unwrap();
     let file = lookup(&fs, 1);
-    let held = file.inode().writeback().lock();
+    let held = file.inode().lock_writeback();
     // Not all 20 pages if this task goes to another core on the way, whose blocks are elsewhere.
     let first = fs.0.clean(10).unwrap();
     assert!(first.busy > 0 && first.data == 0, "{first:?}");

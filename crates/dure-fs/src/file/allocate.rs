@@ -152,7 +152,7 @@ impl Volume {
         ) = split_edges(range);
         self.body.zero(self, (inode, held), left)?;
         self.body.zero(self, (inode, held), right)?;
-        let _held = inode.writeback().lock();
+        let _held = inode.lock_writeback();
         self.finish_cut(inode)?;
         let mut from = first;
         while from < last {
@@ -179,7 +179,7 @@ impl Volume {
         pages: Range<u64>,
         zeroed: &Range<u64>,
     ) -> Result<()> {
-        let _held = inode.writeback().lock();
+        let _held = inode.lock_writeback();
         self.finish_cut(inode)?;
         let mut growth = self.reserve_growth(inode, &pages)?;
         let mut from = pages.start;

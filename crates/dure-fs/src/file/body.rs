@@ -37,8 +37,8 @@
 //!   or moves the end, and has the size that calls see; `FileState::size` may be less until a task holds
 //!   the inode exclusively. The inode's data never has a size that covers bytes which are not on
 //!   the medium.
-//! * Map. It changes only under the write-back mutex and the exclusive inode lock, in an
-//!   operation; while `FileState::cut` is set, slots behind it do not count.
+//! * Map. It changes only under the write-back lock and the exclusive inode lock, in an operation;
+//!   but for slots of a contended file without a page cache ([`direct`](super::direct)); while `FileState::cut` is set, slots behind it do not count.
 //! * Sync. When the marks it returns are valid, everything that was written before it began is
 //!   durable, with the size that takes. Data is written before the operation that names it joins
 //!   the journal, or is in that operation, so the flush of the commit covers both.
@@ -49,8 +49,10 @@
 use std::ops::Range;
 
 use dure_store::error::Result;
+use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use dure_sync::{Arc, CoreId};
 
+use super::bytes::split;
 use super::marks::PendingMarks;
 use super::ranges::Range as HeldRange;
 use super::read::ReadMode;
@@ -135,6 +137,20 @@ impl Body {
         }
     }
 
+    /// The bytes whose range a read or a write of these takes, as offset and length. Without a page
+    /// cache a page is used, and given another block, as a whole.
+    #[inline]
+    pub(super) fn claim(self, offset: u64, len: usize) -> (u64, usize) {
+        match self {
+            Body::Cached => (offset, len),
+            Body::Direct => {
+                let (page, within) = split(offset);
+                let whole = (within + len).next_multiple_of(BLOCK_BYTES);
+                (page * BLOCK_BYTES_U64, whole)
+            }
+        }
+    }
+
     /// Writes `data` at `offset`, which together are no longer than a file may be. Returns how
     /// much; less only when the rest fails.
     #[inline]
@@ -148,7 +164,7 @@ impl Body {
     ) -> Result<usize> {
         match self {
             Body::Cached => volume.write_cached((inode, range), (offset, data), room, stamp),
-            Body::Direct => volume.write_direct(inode, (offset, data), room, stamp),
+            Body::Direct => volume.write_direct((inode, range), (offset, data), room, stamp),
         }
     }
 

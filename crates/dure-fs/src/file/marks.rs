@@ -7,6 +7,8 @@
 //! what was not valid is what was not promised.
 
 use dure_store::units::Mark;
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{CoreId, OnceLock, PerCore};
 use smallvec::SmallVec;
 
 /// The marks of one inode that are not known to be valid: one per journal at most. Two are stored
@@ -39,6 +41,34 @@ impl PendingMarks {
     /// All of them.
     pub(crate) fn all(&self) -> &[Mark] {
         &self.0
+    }
+}
+
+/// The last operation of each journal that overwrote pages of an inode under its shared lock. Most
+/// files have none.
+#[derive(Debug, Default)]
+pub(crate) struct OverwriteMarks(
+    /// As words; 0: none. Written by a holder of the shared inode lock after its operation has
+    /// joined. Relaxed: who has to know of an operation was told that it is over, or holds the inode
+    /// exclusively.
+    OnceLock<PerCore<AtomicU64>>,
+);
+
+impl OverwriteMarks {
+    /// Remembers an operation of one of so many journals.
+    pub(super) fn note(&self, journals: usize, mark: Mark) {
+        let all = self
+            .0
+            .get_or_init(|| PerCore::new(journals, |_| AtomicU64::new(0)));
+        let own = all.get(CoreId::new(mark.journal().number()));
+        own.fetch_max(mark.as_u64(), Ordering::Relaxed);
+    }
+
+    /// Those noted, one per journal at most.
+    pub(super) fn all(&self) -> impl Iterator<Item = Mark> {
+        let all = self.0.get().into_iter().flat_map(PerCore::iter);
+        let marks = all.map(|own| Mark::from_u64(own.load(Ordering::Relaxed)));
+        marks.filter(|mark| !mark.is_none())
     }
 }
 

@@ -47,6 +47,7 @@ use dure_sync::current_core;
 use dure_sync::range_lock::{ByteRange, RangeGuard, RangeLock, Waits};
 
 use super::FILE_BYTES_MAX;
+use super::body::Body;
 use crate::inode::Inode;
 use crate::ranks::RANGE;
 use crate::volume::{RangeWait, Volume};
@@ -140,6 +141,7 @@ impl Inode {
 
     #[cold]
     fn make_ranges(&self, volume: &Volume) -> Ranges<'_> {
+        let _held = (volume.body == Body::Direct).then(|| self.lock_writeback());
         let mut state = self.state().write_keep_cached();
         self.make_contended(&mut state, volume);
         drop(state);

@@ -110,6 +110,7 @@ impl Volume {
         }
         marks.note(inode.attribute_writer());
         marks.note(inode.data_writer());
+        inode.overwrite_marks().for_each(|mark| marks.note(mark));
         let marks = marks.pending(|mark| self.journal().is_valid(mark));
         if marks.is_empty() {
             return Ok(());

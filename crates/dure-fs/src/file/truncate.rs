@@ -136,7 +136,7 @@ impl Volume {
     /// `NoSpace`, `Corrupt`, `Stopped`, device errors.
     pub(crate) fn free_contents(&self, inode: &Inode) -> Result<()> {
         {
-            let _held = inode.writeback().lock();
+            let _held = inode.lock_writeback();
             self.finish_cut(inode)?;
         }
         while self.shrink(inode, 0)? {}
@@ -160,7 +160,7 @@ impl Volume {
             want: 0,
             got: size,
         })?;
-        let _held = inode.writeback().lock();
+        let _held = inode.lock_writeback();
         let from = pages_up_to(size);
         inode.state().write().file_mut().cut = Some(Box::new(Cut { from, intent }));
         self.finish_cut(inode)
@@ -169,7 +169,7 @@ impl Volume {
     /// One step of freeing all slots from `to_page` on; true when more are left. Pages in memory go
     /// too.
     fn shrink(&self, inode: &Inode, to_page: u64) -> Result<bool> {
-        let _held = inode.writeback().lock();
+        let _held = inode.lock_writeback();
         let mut op = self.op(OpKind::Truncate, OpClass::Delete, FREE_NODES_MAX)?;
         let mut state = inode.state().write();
         let mut data = inode.data_draft(&state);

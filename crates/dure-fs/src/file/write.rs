@@ -75,7 +75,10 @@ impl FileSystem {
         let ranges = inode.ranges_in(&self.0);
         let range = match self.0.options.volume_rules.ranges {
             RangeRule::Broken(left_out) => ranges.take_elsewhere(left_out),
-            _ => ranges.take(offset, data.len()),
+            _ => {
+                let (from, len) = self.0.body.claim(offset, data.len());
+                ranges.take(from, len)
+            }
         };
         let to = (inode, range);
         let done = self

@@ -21,8 +21,8 @@ use crate::volume::{AccessTime, Volume};
 const DAY_NANOS: u64 = 24 * 3600 * SECOND_NANOS;
 
 /// What decides whether a read is to be noted: a read of a cached page looks at nothing else. Times
-/// in ns since 1970. Relaxed: who changes a time holds the inode exclusively, but for readers, who
-/// publish nothing else.
+/// in ns since 1970. Relaxed: who changes a time holds the inode exclusively, but for readers and
+/// overwrites, which publish nothing else by it.
 #[derive(Debug)]
 pub(crate) struct AccessTimeCell {
     /// The latest read that the inode's data lacks; 0: none. Written by readers under the inode's
@@ -68,6 +68,12 @@ impl AccessTimeCell {
         self.stored.store(nanos(data.atime), Ordering::Relaxed);
         let changed = nanos(data.mtime).max(nanos(data.ctime));
         self.changed.store(changed, Ordering::Relaxed);
+    }
+
+    /// An overwrite has stored this time of a change. The caller holds the inode shared, and no other
+    /// task stores times.
+    pub(crate) fn change_stored(&self, now: Time) {
+        self.changed.store(nanos(now), Ordering::Relaxed);
     }
 
     /// Notes a read at `now`, if the mount option wants it. Returns whether that changed the time.

@@ -206,7 +206,11 @@ pub(crate) fn asked(
     };
     let plain = inode.plain_part(state, &attributes)?;
     let plain_holds = || inode.plain_holds(state, &plain, writer);
-    let data_holds = || inode.data_part_with(state, &head, pending) == data;
+    // Overwrites without a page cache store times under the shared lock.
+    let data_holds = || match inode.sharing.get() {
+        None => inode.data_part_with(state, &head, pending) == data,
+        Some(_) => inode.data_part_with(state, &inode.data_head(), pending) == data,
+    };
     inode
         .state()
         .asked(state, (&plain, plain_holds), (&data, data_holds));

@@ -383,6 +383,7 @@ fn may_go(inode: &Arc<Inode>, left: &mut PendingMarks) -> bool {
     };
     let marks = state.marks.all().iter();
     marks.for_each(|&mark| left.note(mark));
+    inode.overwrite_marks().for_each(|mark| left.note(mark));
     drop(state);
     // No task can ask for its attributes before it is loaded again, and then they are those of the
     // loaded inode.

@@ -8,7 +8,8 @@
 //!
 //! **Invariants.** There is at most one `Inode` per number. Attributes and data are in their
 //! granules only. Data changes under the exclusive inode lock, so it stays as it is for all who
-//! hold the lock; attributes have a lock of their own ([`attribute_lock`]). An operation that
+//! hold the lock, but for times and slots that overwrites without a page cache change
+//! ([`crate::file`], `direct`); attributes have a lock of their own ([`attribute_lock`]). An operation that
 //! stores one of the two depends on the last writer of the other. An inode whose link count is 0
 //! has an orphan slot until it is freed. Exactly one caller claims an inode for deletion; from then
 //! on no task can pin it. **On a crash** the orphan slots name what must be freed at the next
@@ -32,6 +33,7 @@ mod state;
 mod state_change;
 mod state_lock;
 pub(crate) mod times;
+mod writeback_lock;
 
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{AttributesRecord, DataHead, InodeData, InodeRecord, Time};
@@ -40,7 +42,7 @@ use dure_store::node::NodeRef;
 use dure_store::op::Op;
 use dure_store::units::{Ino, Mark};
 use dure_sync::atomic::Ordering;
-use dure_sync::{Arc, Mutex, OnceLock};
+use dure_sync::{Arc, OnceLock};
 use zerocopy::IntoBytes;
 
 pub(crate) use access_time::AccessTimes;
@@ -66,7 +68,6 @@ use state_lock::{ForAttributes, ForContent, ForData};
 use times::latest;
 
 use crate::file::{FileState, Sharing, VisibleSize};
-use crate::ranks::WRITEBACK;
 use crate::volume::{AccessTime, Volume};
 
 /// Bytes of an inode in memory, with the line of its reference counts and its place in the cache (a
@@ -150,11 +151,6 @@ impl Inode {
         }
     }
 
-    /// Held over write-back, truncate and allocation.
-    pub(crate) fn writeback(&self) -> &Mutex<WRITEBACK, ()> {
-        self.state().writeback()
-    }
-
     /// The data, as logged. The caller holds the state.
     pub(crate) fn data(&self) -> InodeData {
         let stored = self.node.data(self.ino);
@@ -224,14 +220,19 @@ impl Inode {
         );
         if op.marks_reads() {
             op.depends_on(self.data_writer());
+            self.overwrite_marks().for_each(|mark| op.depends_on(mark));
         }
         op.replace(&self.node, self.index, attributes.as_bytes());
     }
 
-    /// Lets `op` write the data. It depends on the last writer of the attributes, as above.
+    /// Lets `op` write the data. It depends on the last writer of the attributes, as above, and on
+    /// overwrites that changed slots only.
     pub(crate) fn store_data(&self, op: &mut Op<'_>, data: &InodeData) {
         assert_eq!(data.number(), self.ino, "data goes to its own inode");
         self.depends(op);
+        if op.marks_reads() {
+            self.overwrite_marks().for_each(|mark| op.depends_on(mark));
+        }
         op.replace(&self.node, self.ino.data_index(), data.as_bytes());
     }
 

@@ -34,6 +34,13 @@ const NVRAM_SYNC: &[(&str, &str)] = &[
     ("log-data", "0"),
 ];
 
+const SHARED: &[(&str, &str)] = &[("page_cache", "none"), ("range_lock_wait", "queue")];
+const SHARED_POSIX: &[(&str, &str)] = &[
+    ("page_cache", "none"),
+    ("range_lock_wait", "queue"),
+    ("durability", "posix"),
+];
+
 /// One of some seeds shows a violation once `change` was made to the plan.
 #[track_caller]
 fn must_be_noticed(media: On, change: impl Fn(Plan) -> Plan) {
@@ -57,6 +64,13 @@ fn sim_fs_direct_calls_are_durable_when_they_return() {
 #[test]
 fn sim_fs_direct_calls_are_durable_when_they_are_synced() {
     explore_on(On::Nvm, &[("page_cache", "none"), ("durability", "posix")]);
+}
+
+/// The same where each file has a range lock from its first call on: overwrites share the file.
+#[test]
+fn sim_fs_direct_overwrites_that_share_a_file_survive_crashes() {
+    explore_on(On::Nvm, SHARED);
+    explore_on(On::Nvm, SHARED_POSIX);
 }
 
 /// Operations that are not committed before they release their locks.

@@ -10,12 +10,14 @@
     reason = "tests print what they have seen"
 )]
 
+use dure_block::nvm::NvmDevice;
 use dure_block::ram::RamDevice;
-use dure_block::share;
+use dure_block::{Device, Io, Lba, WriteFlags, share};
 use dure_fs::{
-    AllocateMode, Error, FileSystem, InodeRef, MountOptions, NewInode, RangeRule, RangeWait,
-    ReadMode, SetAttributes, Stamp, SyncScope,
+    AllocateMode, Error, FileSystem, InodeRef, MountOptions, NewInode, PageCaching, RangeRule,
+    RangeWait, ReadMode, SetAttributes, Stamp, SyncScope,
 };
+use dure_pmem::Region;
 use dure_sim::schedules::{Trial, play_each, play_under, quiet, small_volume};
 use dure_sync::canary::LeftOut;
 use dure_sync::sim::{Config, Rng, seeds, try_run};
@@ -54,7 +56,26 @@ fn mount_on(
         let (key, value) = word.split_once('=').unwrap();
         assert_eq!(options.set_policy(key, value), Ok(true));
     }
-    FileSystem::open(share(Arc::clone(ram)), options).unwrap()
+    let device = match options.page_cache {
+        Some(PageCaching::None) => in_nvm(ram),
+        _ => share(Arc::clone(ram)),
+    };
+    FileSystem::open(device, options).unwrap()
+}
+
+/// The content of a device, in emulated persistent memory.
+fn in_nvm(ram: &RamDevice) -> Arc<dyn Device> {
+    let blocks = ram.info().blocks;
+    let region = Region::anonymous(usize::try_from(blocks).unwrap() * PAGE).unwrap();
+    let nvm = NvmDevice::in_memory("nvm", region);
+    let mut block = [0; PAGE];
+    for lba in (0..blocks).map(Lba::new) {
+        let out = &mut block[..];
+        ram.execute(Io::Read { lba, out }).unwrap();
+        let (parts, flags) = (&[&block[..]][..], WriteFlags::NONE);
+        nvm.execute(Io::Write { lba, parts, flags }).unwrap();
+    }
+    share(nvm)
 }
 
 /// A write of some units. Its number, core * 256 + n, is what the units are filled with.
@@ -113,7 +134,9 @@ fn check_seen(bytes: &[u8], within: impl Fn(u64, u64) -> bool, what: &str) {
 fn work(fs: &FileSystem, core: u16, seed: u64, (base, mode): (u64, ReadMode)) {
     let inode = file(fs);
     // Where readers hold their range, a read is one moment; else each page of it is.
-    let whole = fs.options().range_wait == RangeWait::InTurn;
+    let options = fs.options();
+    let whole =
+        options.range_wait == RangeWait::InTurn || options.page_cache == Some(PageCaching::None);
     let mut random = Rng::new(seed.wrapping_mul(1009) ^ u64::from(core));
     for n in 0..CALLS {
         let what = format!("core {core}, call {n}");
@@ -229,6 +252,45 @@ fn sim_ranges_queue_segment() {
 #[test]
 fn sim_ranges_queue_large_segment() {
     must_hold("range_lock=segment,segment_size=8K,range_lock_wait=queue");
+}
+
+/// Without a page cache, where slots change under the shared inode lock.
+#[test]
+fn sim_ranges_direct_tree() {
+    must_hold("page_cache=none,range_lock=tree");
+}
+
+#[test]
+fn sim_ranges_direct_bitmap() {
+    must_hold("page_cache=none,range_lock=bitmap");
+}
+
+#[test]
+fn sim_ranges_direct_segment() {
+    must_hold("page_cache=none,range_lock=segment,segment_size=8K");
+}
+
+#[test]
+fn sim_ranges_direct_posix() {
+    must_hold("page_cache=none,durability=posix");
+}
+
+#[test]
+fn sim_ranges_direct_queue() {
+    must_hold("page_cache=none,range_lock=bitmap,range_lock_wait=queue");
+}
+
+/// Canary: overwrites whose ranges keep no other out lose half of a page, and readers find blocks
+/// that are in use again.
+#[test]
+fn sim_ranges_direct_canary_writers_share() {
+    let seen = ["of one write", " hold 0x", "it is free"];
+    for policy in [
+        "page_cache=none,range_lock=segment",
+        "page_cache=none,range_lock=tree",
+    ] {
+        must_be_noticed(policy, RangeRule::Broken(LeftOut), &seen);
+    }
 }
 
 /// Canary: without their ranges readers see two moments of several pages, or half a write.

@@ -232,6 +232,16 @@ impl Op<'_> {
         &mut self.edits[at].draft
     }
 
+    /// As [`Op::edit`], of a granule that others change meanwhile: parts that they do not write. Only
+    /// the parts that the operation writes are stored.
+    pub fn edit_shared(&mut self, node: &NodeRef, index: u8) -> &mut Draft {
+        let at = match self.edit_of(node, index) {
+            Some(at) => at,
+            None => self.add_edit(node, index, Draft::of_shared(node.copy_of(index))),
+        };
+        &mut self.edits[at].draft
+    }
+
     /// As [`Op::edit`], unless `refuse` finds a reason in the granule not to change it, which is
     /// returned.
     pub fn edit_unless<R>(

@@ -37,7 +37,7 @@ impl Volume {
         {
             return Ok(());
         }
-        let _held = inode.writeback().lock();
+        let _held = inode.lock_writeback();
         self.finish_cut(inode)?;
         {
             let mut state = inode.state().write();

@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //! A block that a slot names is never written, but for a preallocated one that says "unwritten".
-//! Readers hold the inode shared while they copy: no operation takes a block from the map
-//! meanwhile, so none is used again under them. Data is fenced before the operation that names it
+//! Readers hold the inode shared while they copy, and in a contended file the range of their pages:
+//! no operation takes these blocks from the map meanwhile, so none is used again under them. Data is fenced before the operation that names it
 //! joins the journal.
 //!
 //! **On a crash** each operation is there wholly, with its data, or not at all.
@@ -21,3 +21,5 @@
 mod read;
 mod truncate;
 mod write;
+
+pub(super) use write::StoredTime;

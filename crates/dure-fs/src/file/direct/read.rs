@@ -1,9 +1,10 @@
 //! Reading what lies in persistent memory.
 //!
-//! **Structure.** The inode is held shared for all of the call; for each page its slot is looked up
+//! **Structure.** The inode is held shared for all of the call, and in a contended file the range of
+//! its pages, or if that is taken the inode exclusively; for each page its slot is looked up
 //! and the caller's bytes are copied from the block ([`dure_store::placement`] says when they are
 //! compared with their checksum). Holes and unwritten slots read as zeroes.
-//! **Invariants.** A read is of one moment: no operation changes the map meanwhile. A line that the
+//! **Invariants.** A read is of one moment: no operation changes the slots of its pages meanwhile. A line that the
 //! medium has lost fails its page, and no other. **On a crash** nothing is lost by a reader.
 
 use dure_store::error::Result;
@@ -12,7 +13,7 @@ use dure_store::units::{BLOCK_BYTES, to_u64};
 use crate::file::bytes::split;
 use crate::file::map::MapReader;
 use crate::file::state::FileState;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeState};
 use crate::volume::Volume;
 
 impl Volume {
@@ -22,8 +23,30 @@ impl Volume {
         inode: &Inode,
         (offset, buf): (u64, &mut [u8]),
     ) -> Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let (from, len) = self.body.claim(offset, buf.len());
+        let range = inode.ranges_in(self).share(from, len);
         let state = inode.state().read();
-        inode.note_read(self, &state);
+        // Who holds the inode need not fear that the file becomes contended.
+        if range.is_some() || !inode.ranges().are_locked() {
+            return self.read_under(inode, &state, (offset, buf));
+        }
+        drop(state);
+        let state = inode.state().write_keep_cached();
+        self.read_under(inode, &state, (offset, buf))
+    }
+
+    /// The same. The caller holds the inode; of a contended file exclusively, or the range of its
+    /// pages.
+    fn read_under(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        (offset, buf): (u64, &mut [u8]),
+    ) -> Result<usize> {
+        inode.note_read(self, state);
         let left = state.file().size().saturating_sub(offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let mut map = MapReader::new(self, inode);

@@ -23,7 +23,7 @@ use crate::volume::Volume;
 impl Volume {
     /// [`Body::truncate`](crate::file::body::Body::truncate).
     pub(in crate::file) fn truncate_direct(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
-        let _held = inode.writeback().lock();
+        let _held = inode.lock_writeback();
         self.finish_cut(inode)?;
         let (longer, same) = {
             let state = inode.state().read();
@@ -58,7 +58,7 @@ impl Volume {
         inode: &Arc<Inode>,
         Range { start, end }: Range<u64>,
     ) -> Result<()> {
-        let _held = inode.writeback().lock();
+        let _held = inode.lock_writeback();
         self.finish_cut(inode)?;
         let end = {
             let state = inode.state().read();

@@ -3,7 +3,8 @@
 //! **Structure.** A write goes in steps of at most 64 pages, each of which is one operation: find
 //! the slots of its pages, make the content of those of which only a part is written, reserve and
 //! take blocks, copy everything to them, then name them in one operation with the size and the
-//! times. All of it under the inode's write-back mutex, the copies without the inode's lock.
+//! times. All of it under the inode's write-back lock, the copies without the inode's lock. Tasks
+//! that overwrite pages of a contended file share both ([`overwrite`]).
 //!
 //! # Invariants
 //! Copies go to blocks that no slot names, or whose slot says "unwritten". A step that fails has
@@ -12,6 +13,9 @@
 //! allocation between them.
 //!
 //! **On a crash** a step is there wholly, or not at all: [`Volume::write_held`] has the order.
+
+mod overwrite;
+mod times;
 
 use std::ops::Range;
 
@@ -30,10 +34,13 @@ use smallvec::SmallVec;
 use crate::file::bytes::pages_of;
 use crate::file::map::{FILE_BYTES_MAX, MapEdit};
 use crate::file::placing::{Needs, Plan};
+use crate::file::ranges::Range as HeldRange;
 use crate::file::state::Stamp;
 use crate::file::write::Room;
 use crate::inode::Inode;
-use crate::volume::Volume;
+use crate::volume::{RangeRule, Volume};
+
+pub(in crate::file) use times::StoredTime;
 
 /// Pages of one step.
 const STEP_PAGES: u64 = 64;
@@ -89,14 +96,28 @@ impl Volume {
     /// [`Body::write`](crate::file::body::Body::write).
     pub(in crate::file) fn write_direct(
         &self,
-        inode: &Arc<Inode>,
-        at: (u64, &[u8]),
+        (inode, range): (&Arc<Inode>, Option<HeldRange<'_>>),
+        (offset, data): (u64, &[u8]),
         room: Room,
         stamp: Stamp,
     ) -> Result<usize> {
-        let _held = inode.writeback().lock();
+        if let Some(range) = &range
+            && self.rewrite_shared(inode, range, Bytes { offset, data }, stamp)
+        {
+            return Ok(data.len());
+        }
+        let free = inode.try_lock_writeback();
+        let contended =
+            free.is_none() || self.options.volume_rules.ranges != RangeRule::WhenContended;
+        let held = free.unwrap_or_else(|| inode.lock_writeback());
         self.finish_cut(inode)?;
-        self.write_held(inode, room, at, stamp)
+        let written = self.write_held(inode, room, (offset, data), stamp);
+        if contended && !inode.ranges().are_locked() {
+            // After the last change: from now on overwrites share the file.
+            inode.make_contended(&mut inode.state().write_keep_cached(), self);
+        }
+        drop(held);
+        written
     }
 
     /// [`Body::append`](crate::file::body::Body::append).
@@ -105,7 +126,7 @@ impl Volume {
         inode: &Arc<Inode>,
         data: &[u8],
     ) -> Result<(u64, usize)> {
-        let _held = inode.writeback().lock();
+        let _held = inode.lock_writeback();
         self.finish_cut(inode)?;
         let end = inode.state().read().file().size();
         if to_u64(data.len()) > FILE_BYTES_MAX - end {

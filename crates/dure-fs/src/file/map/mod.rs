@@ -10,13 +10,15 @@
 //! away.
 //!
 //! # Invariants
-//! The map changes only under the inode's write-back mutex, and at the end under the inode lock; a
-//! holder of either may read it. No index points to an empty subtree.
+//! The map changes only under the inode's write-back lock, and at the end under the inode lock; a
+//! holder of either may read it. No index points to an empty subtree. One change needs both only
+//! shared, and the range of the page: a slot that has a block gets another one ([`MapOverwrite`]).
 //!
 //! **On a crash** slots, nodes and the inode's root change in one transaction each time.
 
 mod edit;
 mod free;
+mod overwrite;
 pub(crate) mod path;
 #[cfg(test)]
 mod path_tests;
@@ -27,5 +29,6 @@ pub use path::FILE_BYTES_MAX;
 
 pub(crate) use edit::MapEdit;
 pub(crate) use free::FREE_NODES_MAX;
+pub(crate) use overwrite::MapOverwrite;
 pub(crate) use read::MapReader;
 pub(crate) use room::{NodePlaces, NodeRoom};

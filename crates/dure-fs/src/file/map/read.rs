@@ -95,7 +95,7 @@ impl<'v> MapReader<'v> {
         Ok(None)
     }
 
-    fn leaf_of(&mut self, page: u64) -> Result<Option<Nid>> {
+    pub(super) fn leaf_of(&mut self, page: u64) -> Result<Option<Nid>> {
         let start = path::node_start(page, 1);
         match self.leaf {
             Some((remembered, leaf)) if remembered == start => Ok(leaf),

@@ -224,7 +224,7 @@ fn a_busy_file_is_moved_later() {
     let inode = file(&fs);
     fs.write(&inode, 0, &pattern(100), Stamp::Set).unwrap();
     {
-        let _busy = inode.inode().writeback().lock();
+        let _busy = inode.inode().lock_writeback();
         move_all(&fs);
         assert_eq!(fs.activity().absorbed.unwrap().moved, 0);
     }

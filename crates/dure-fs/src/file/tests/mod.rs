@@ -5,6 +5,7 @@ mod absorbed;
 mod crashes;
 mod data_log;
 mod direct;
+mod direct_shared;
 mod errors;
 mod journaled;
 mod lost_pages;

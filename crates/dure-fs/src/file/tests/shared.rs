@@ -18,7 +18,11 @@ const THREADS: u64 = 4;
 const PIECES: u64 = 24;
 
 fn world(words: &str, rule: RangeRule, cache_bytes: u64) -> World {
-    let mut world = World::new(16384, cache_bytes);
+    with(World::new(16384, cache_bytes), words, rule)
+}
+
+/// The world with these policies.
+pub(super) fn with(mut world: World, words: &str, rule: RangeRule) -> World {
     world.options.volume_rules.ranges = rule;
     for word in words.split(',') {
         let (key, value) = word.split_once('=').unwrap();
@@ -27,7 +31,7 @@ fn world(words: &str, rule: RangeRule, cache_bytes: u64) -> World {
     world
 }
 
-fn policies() -> impl Iterator<Item = String> {
+pub(super) fn policies() -> impl Iterator<Item = String> {
     let names = Policy::ALL.map(|policy| format!("range_lock={policy}"));
     let queues = Policy::ALL.map(|policy| format!("range_lock={policy},range_lock_wait=queue"));
     let large = "range_lock=segment,segment_size=64K".to_owned();
@@ -79,7 +83,11 @@ fn work(fs: &FileSystem, inode: &InodeRef, thread: u64, seed: u64) -> Vec<Vec<u8
 }
 
 fn share_a_file(words: &str, rule: RangeRule, cache_bytes: u64) {
-    let world = world(words, rule, cache_bytes);
+    let what = format!("{words} {rule:?}");
+    share_a_file_of(&world(words, rule, cache_bytes), &what, cache_bytes);
+}
+
+pub(super) fn share_a_file_of(world: &World, what: &str, seed: u64) {
     let fs = world.mount();
     let inode = file(&fs);
     let zeroes = vec![0; len_of(PIECE * THREADS * PIECES)];
@@ -88,31 +96,28 @@ fn share_a_file(words: &str, rule: RangeRule, cache_bytes: u64) {
         let tasks: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let (fs, inode) = (&fs, &inode);
-                scope.spawn(move || work(fs, inode, thread, cache_bytes))
+                scope.spawn(move || work(fs, inode, thread, seed))
             })
             .collect();
         tasks.into_iter().map(|task| task.join().unwrap()).collect()
     });
     let pieces = (0..len_of(PIECES)).flat_map(|n| parts.iter().map(move |part| &part[n]));
     let whole: Vec<u8> = pieces.flatten().copied().collect();
-    assert!(content(&fs, &inode) == whole, "{words} {rule:?}");
+    assert!(content(&fs, &inode) == whole, "{what}");
     let policy = world.options.range_lock.policy();
-    if rule == RangeRule::AtOnce {
+    if world.options.volume_rules.ranges == RangeRule::AtOnce {
         let taken = inode.inode().ranges().bytes() > 0;
-        assert_eq!(taken, !policy.is_whole_file(), "{words}: ranges were taken");
+        assert_eq!(taken, !policy.is_whole_file(), "{what}: ranges were taken");
     }
     check(&fs, &inode);
     fs.close().unwrap();
     drop(inode);
     drop(fs);
     let fs = world.mount();
-    assert!(
-        content(&fs, &file(&fs)) == whole,
-        "{words} {rule:?}, mounted again"
-    );
+    assert!(content(&fs, &file(&fs)) == whole, "{what}, mounted again");
     fs.close().unwrap();
     drop(fs);
-    fsck(world.device(), words);
+    fsck(world.device(), what);
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Volume {
             let Some(inode) = self.pages.next_dirty(core) else {
                 break;
             };
-            let Some(_held) = inode.writeback().try_lock() else {
+            let Some(_held) = inode.try_lock_writeback() else {
                 continue;
             };
             match self.write_back_held(&inode, Way::Blocks, Extent::All) {
@@ -94,7 +94,7 @@ impl Volume {
     /// Writes an inode back and drops its pages, so that it can leave memory; does nothing if its
     /// write-back is under way. What fails stays, and is reported by an fsync.
     pub(in crate::file) fn settle_file(&self, inode: &Arc<Inode>) {
-        let Some(_held) = inode.writeback().try_lock() else {
+        let Some(_held) = inode.try_lock_writeback() else {
             return;
         };
         let written = self.write_back_held(inode, Way::Blocks, Extent::All);

@@ -152,7 +152,7 @@ impl Volume {
                 return Ok(Written { pages: 0, marks });
             }
         }
-        let _held = inode.writeback().lock();
+        let _held = inode.lock_writeback();
         self.write_back_held(inode, way, extent)
     }
 

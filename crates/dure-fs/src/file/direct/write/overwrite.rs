@@ -1,0 +1,165 @@
+//! Overwrites by tasks that share a file.
+//!
+//! **Problem.** Writers of different pages of one file change different slots, and need not wait for
+//! each other. **Structure.** In a contended file a write that only gives other blocks to pages holds
+//! their range exclusively, and write-back and the inode shared. What else a write may change (size,
+//! holes, preallocated pages, the tree) it leaves to the exclusive way, having changed nothing. Of
+//! the overwrites within a tick of the clock one stores the times ([`super::times`]).
+//!
+//! # Invariants
+//! The range covers whole pages and is held from the first look at the old page to the end: of two
+//! writes of parts of one page the second keeps what the first wrote. Whoever changes the map in
+//! another way holds write-back exclusively, so size, tree and cut stay as they are all the while.
+//! Readers hold the range shared, or the inode exclusively: the old block is free, and perhaps
+//! another file's, once the operation is valid.
+//!
+//! | | core 0 overwrites page 3 | core 1 reads page 3 | core 2 makes the file shorter |
+//! |---|---|---|---|
+//! | 1 | range of page 3 exclusively, write-back shared | | |
+//! | 2 | copies to a free block, fence | waits for the range | waits for write-back |
+//! | 3 | the inode shared; names the block, commits | | |
+//! | 4 | lets go | copies from the new block | |
+//! | 5 | | | holds all exclusively |
+//!
+//! **On a crash** as of other writes ([`Volume::write_held`]). An operation of a slot has no granule in
+//! common with the inode's data, or with an overwrite of another granule; that changes of an inode
+//! survive in their order is said by marks: this operation depends on the last ones of data and
+//! attributes, and later ones of these on it ([`Inode::overwrite_marks`]).
+
+use dure_store::OpKind;
+use dure_store::error::Result;
+use dure_store::format::slot::Slot;
+use dure_store::op::Op;
+use dure_store::placement::{Target, Tier};
+use dure_store::space::OpClass;
+use dure_store::units::{to_u64, to_usize};
+use dure_sync::range_lock::{Access, ByteRange};
+
+use super::{Bytes, Edges, Reserved, STEP_PAGES};
+use crate::file::map::MapOverwrite;
+use crate::file::placing::Plan;
+use crate::file::ranges::Range as HeldRange;
+use crate::file::state::Stamp;
+use crate::inode::{Inode, InodeState};
+use crate::volume::{RangeRule, Volume};
+
+impl Volume {
+    /// Overwrites pages under the shared inode lock. False: nothing has changed, the write is one
+    /// for the exclusive lock, or failed.
+    pub(super) fn rewrite_shared(
+        &self,
+        inode: &Inode,
+        range: &HeldRange<'_>,
+        bytes: Bytes<'_>,
+        stamp: Stamp,
+    ) -> bool {
+        let (offset, len) = self.body.claim(bytes.offset, bytes.data.len());
+        debug_assert!(
+            ByteRange::new(offset, to_u64(len))
+                .is_some_and(|bytes| range.allows(bytes, Access::Exclusive))
+                || matches!(self.options.volume_rules.ranges, RangeRule::Broken(_)),
+            "pages are overwritten whose range is not held"
+        );
+        let pages = bytes.pages();
+        if pages.end - pages.start > STEP_PAGES {
+            return false;
+        }
+        let Some(_writeback) = inode.share_writeback() else {
+            return false;
+        };
+        if !is_overwrite(&inode.state().read(), bytes) {
+            return false;
+        }
+        let core = self.partition();
+        let mut edges = Edges::new();
+        let plan = self.plan_bytes(inode, bytes, &mut edges);
+        let done = plan.is_ok_and(|(mut plan, adds)| {
+            let elsewhere = !plan.targets.iter().any(Target::is_in_place);
+            !adds && elsewhere && self.overwrite_plan((inode, bytes), &edges, &mut plan, stamp)
+        });
+        for (_, frame) in edges {
+            self.pages.give_frame(core, frame);
+        }
+        done
+    }
+
+    /// Carries a plan out. False: nothing has changed.
+    fn overwrite_plan(
+        &self,
+        (inode, bytes): (&Inode, Bytes<'_>),
+        edges: &Edges,
+        plan: &mut Plan,
+        stamp: Stamp,
+    ) -> bool {
+        let core = self.partition();
+        let blocks = u32::try_from(plan.targets.len()).expect("a step has few pages");
+        if !self.space.reserve(core, blocks, OpClass::Normal) {
+            return false;
+        }
+        let mut reserved = Reserved {
+            volume: self,
+            core,
+            blocks,
+        };
+        let allocated = self.placement.allocate(core, &mut plan.targets, Tier::Home);
+        let named = allocated
+            .and_then(|()| self.copy_pages(bytes, edges, &mut plan.targets))
+            .and_then(|()| self.op_holding(OpKind::Write, (plan.needs.rewritten, 0), 0))
+            .and_then(|op| self.rename_pages(op, (inode, bytes), &plan.targets, stamp));
+        match named {
+            // Its blocks are in use.
+            Ok(true) => reserved.blocks = 0,
+            // They are reserved again.
+            _ => self.placement.release(&plan.targets),
+        }
+        matches!(named, Ok(true))
+    }
+
+    /// Names the blocks of pages that were copied.
+    fn rename_pages<'v>(
+        &'v self,
+        mut op: Op<'v>,
+        (inode, bytes): (&Inode, Bytes<'_>),
+        targets: &[Target],
+        stamp: Stamp,
+    ) -> Result<bool> {
+        let state = inode.state().read();
+        if !is_overwrite(&state, bytes) {
+            return Ok(false);
+        }
+        let time = inode.time_to_store(self, stamp);
+        let mut edit = MapOverwrite::new(self, &mut op, inode);
+        for target in targets {
+            if !edit.set(target.page, Slot::written(target.block, target.crc))? {
+                return Ok(false);
+            }
+        }
+        edit.end();
+        // Crash scenario without: a file loses its set-id bits, by an operation in another core's
+        // log, and gets new content; the log of these bits is lost, the content survives with them.
+        inode.depends(&mut op);
+        // Crash scenario without: a file is appended to, and overwritten within the same tick of the
+        // clock by another core, whose log survives: the content is there, and size and time are not.
+        if op.marks_reads() {
+            op.depends_on(inode.data_writer());
+        }
+        if let Some(time) = &time {
+            time.store(&mut op, inode);
+        }
+        // Nothing can fail from here on.
+        let journals = to_usize(u64::from(self.layout.journals));
+        let mark = op.finish();
+        inode.overwritten(journals, mark);
+        if let Some(time) = time {
+            time.stored(inode, mark);
+        }
+        self.owners.add(self.partition(), targets.len());
+        Ok(true)
+    }
+}
+
+/// Whether a write leaves the size as it is, and no truncate is half done.
+fn is_overwrite(state: &InodeState, bytes: Bytes<'_>) -> bool {
+    let file = state.file();
+    bytes.end() <= file.size() && file.cut.is_none()
+}

@@ -1,0 +1,106 @@
+//! Times of overwrites by tasks that share a file.
+//!
+//! **Problem.** An overwrite changes mtime and ctime, which all of them share; with
+//! `durability=strict` they are durable when it returns. **Structure.** The clock of these times
+//! ticks every few milliseconds. The first overwrite of a tick stores them with its slots, under the
+//! shared inode lock and a mutex ([`TimeToStore`]); others of the tick find them stored
+//! ([`StoredTime`]), or wait for the mutex.
+//!
+//! # Invariants
+//! * Only a holder of the mutex, or of the exclusive inode lock, stores times. It asks the clock when
+//!   it has the mutex, so times do not go back.
+//! * A time counts as stored once its operation has finished, and is the last writer of the data that
+//!   later operations depend on. The inode's data has it before, so it is not enough that this has it:
+//!   *crash scenario,* an overwrite finds its time in the data, commits and returns, and the
+//!   operation that stored the time is not committed.
+//! * That the data has the time is asked for as well: a task may have set another one since.
+//!
+//! **On a crash** times are those of an operation that survived.
+
+use std::mem::offset_of;
+
+use dure_store::format::inode::{DataHead, Time};
+use dure_store::op::Op;
+use dure_store::units::Mark;
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{Mutex, MutexGuard};
+use zerocopy::IntoBytes;
+
+use crate::file::state::Stamp;
+use crate::inode::times::nanos;
+use crate::inode::{Inode, StateChange};
+use crate::ranks::OVERWRITE_TIMES;
+use crate::volume::Volume;
+
+/// The time that an overwrite of a contended file stored last.
+#[derive(Debug, Default)]
+pub(in crate::file) struct StoredTime {
+    /// Held by a task that stores times under the shared inode lock.
+    storing: Mutex<OVERWRITE_TIMES, ()>,
+    /// In ns since 1970; 0: none. Written by a holder of the mutex.
+    last: AtomicU64,
+}
+
+/// The time that an operation is to store.
+#[derive(Debug)]
+pub(super) struct TimeToStore<'i> {
+    time: Time,
+    stored: &'i StoredTime,
+    _storing: MutexGuard<'i, OVERWRITE_TIMES, ()>,
+}
+
+impl Inode {
+    /// The time that an overwrite has to store, if there is one. The caller holds the inode shared.
+    pub(super) fn time_to_store(&self, volume: &Volume, stamp: Stamp) -> Option<TimeToStore<'_>> {
+        if stamp == Stamp::Keep {
+            return None;
+        }
+        let stored = self
+            .sharing
+            .get()
+            .and_then(|sharing| sharing.overwrite_time());
+        let stored = stored.expect("the file is contended");
+        let is_in_data = |time: Time| {
+            let head = self.data_head();
+            head.mtime == time && head.ctime == time
+        };
+        let now = volume.now();
+        // Acquire: pairs with the Release in `stored`; who sees the time sees the last writer.
+        if stored.last.load(Ordering::Acquire) == nanos(now) && is_in_data(now) {
+            return None;
+        }
+        let _storing = stored.storing.lock();
+        let time = volume.now();
+        if is_in_data(time) {
+            // By an operation that has finished: its task has given up the mutex, or the exclusive
+            // lock.
+            stored.last.store(nanos(time), Ordering::Release);
+            return None;
+        }
+        Some(TimeToStore {
+            time,
+            stored,
+            _storing,
+        })
+    }
+}
+
+impl TimeToStore<'_> {
+    /// Lets `op` store it.
+    pub(super) fn store(&self, op: &mut Op<'_>, inode: &Inode) {
+        let draft = op.edit_shared(&inode.node, inode.ino.data_index());
+        for at in [offset_of!(DataHead, mtime), offset_of!(DataHead, ctime)] {
+            let bytes = self.time.as_bytes();
+            draft.part(at..at + bytes.len()).copy_from_slice(bytes);
+        }
+    }
+
+    /// The operation has finished.
+    pub(super) fn stored(self, inode: &Inode, mark: Mark) {
+        inode.data_granule_stored(mark);
+        inode.access_time().change_stored(self.time);
+        inode.state().changed_shared(StateChange::Made);
+        // Release: as in `time_to_store`. Last: who sees it may return, and ask for the times.
+        self.stored.last.store(nanos(self.time), Ordering::Release);
+    }
+}

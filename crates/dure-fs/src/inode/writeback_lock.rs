@@ -1,0 +1,58 @@
+//! The write-back lock of an inode: held over write-back, truncate, allocation, and a write without
+//! a page cache.
+//!
+//! **Problem.** Whoever changes the map looks at it, copies data, and then names it, so it excludes
+//! the others from its first look to its last change. Overwrites of different pages of one file need
+//! not exclude each other. **Structure.** A mutex; once the file is contended, and for overwrites
+//! without a page cache, also a reader/writer lock: they share it and take no mutex, all others take
+//! both.
+//!
+//! **Invariants.** The second lock is made by a holder of the mutex, which changes nothing after
+//! that. So who holds the mutex without it excludes overwrites, too: they have no lock to share.
+//! **On a crash** nothing remains.
+
+use dure_sync::{MutexGuard, PerCoreReadGuard, RwLockWriteGuard};
+
+use super::Inode;
+use crate::ranks::{OVERWRITES, WRITEBACK};
+
+/// The write-back lock of an inode, held.
+#[derive(Debug)]
+pub(crate) struct HeldWriteback<'i> {
+    _overwrites: Option<RwLockWriteGuard<'i, OVERWRITES, ()>>,
+    _mutex: MutexGuard<'i, WRITEBACK, ()>,
+}
+
+impl Inode {
+    /// Locks out all that changes the map.
+    pub(crate) fn lock_writeback(&self) -> HeldWriteback<'_> {
+        let _mutex = self.state().writeback().lock();
+        let overwrites = self.sharing.get().and_then(|sharing| sharing.overwrites());
+        HeldWriteback {
+            _overwrites: overwrites.map(|lock| lock.write()),
+            _mutex,
+        }
+    }
+
+    /// The same, if that needs no waiting.
+    pub(crate) fn try_lock_writeback(&self) -> Option<HeldWriteback<'_>> {
+        let _mutex = self.state().writeback().try_lock()?;
+        let overwrites = self.sharing.get().and_then(|sharing| sharing.overwrites());
+        let _overwrites = match overwrites {
+            Some(lock) => Some(lock.try_write()?),
+            None => None,
+        };
+        Some(HeldWriteback {
+            _overwrites,
+            _mutex,
+        })
+    }
+
+    /// Locks out all that changes the map, but for other overwrites without a page cache. `None`:
+    /// the file is not contended.
+    #[inline]
+    pub(crate) fn share_writeback(&self) -> Option<PerCoreReadGuard<'_, OVERWRITES, ()>> {
+        let lock = self.sharing.get().and_then(|sharing| sharing.overwrites());
+        lock.map(|lock| lock.read())
+    }
+}
