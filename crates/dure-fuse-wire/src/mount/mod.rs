@@ -226,7 +226,9 @@ impl Session {
         let agreed = std::mem::replace(&mut self.agreed, Agreed::Device);
         let served = match agreed {
             Agreed::Rings(rings) => self.serve_rings(rings, &service),
-            Agreed::Device | Agreed::Fallback(_) => self.serve_device(self.workers, &service),
+            Agreed::Device | Agreed::Fallback(_) => {
+                self.serve_device((self.workers, self.stand_ins), &service)
+            }
         };
         served.map_err(|source| MountError::Serve {
             path: self.mounted.path.clone(),
@@ -234,20 +236,20 @@ impl Session {
         })
     }
 
-    fn serve_device(&self, workers: usize, service: &Arc<dyn Service>) -> io::Result<()> {
-        worker::run(service, &self.channel, (workers, self.stand_ins))
+    /// With so many workers, and stand-ins for those that wait.
+    fn serve_device(&self, threads: (usize, usize), service: &Arc<dyn Service>) -> io::Result<()> {
+        worker::run(service, &self.channel, threads)
     }
 
     fn serve_rings(&self, rings: Rings, service: &Arc<dyn Service>) -> io::Result<()> {
         let running = rings.run(service, &self.channel, (self.stand_ins, self.ring_policy));
-        // What is left for the device are FORGETs, unless the kernel refused the rings.
-        let served = self.serve_device(
-            match running.refused() {
-                None => 1,
-                Some(_) => self.workers,
-            },
-            service,
-        );
+        let threads = match running.refused() {
+            // What is left are FORGETs: nobody waits for them, or for what comes behind them. What
+            // they wait for themselves, writes of pages that are evicted, comes through rings.
+            None => (1, 0),
+            Some(_) => (self.workers, self.stand_ins),
+        };
+        let served = self.serve_device(threads, service);
         running.end();
         served
     }
