@@ -9,11 +9,11 @@
 //!
 //! Its price: behind busy threads of the same control group (or session, where the kernel groups by
 //! session) such a thread gets a three-hundredth of its core. So it asks the kernel how long it has
-//! waited for its core ([`Waited`]), and [`Rule`] has it return to `SCHED_OTHER` for a while when
+//! waited for its core (`Waited`), and `Rule` has it return to `SCHED_OTHER` for a while when
 //! that is too long.
 //!
 //! **Invariants.** A thread that could not return never leaves: a user needs `RLIMIT_NICE` for it,
-//! which [`may_return`] tries. Threads that a ring's thread starts do not inherit the policy.
+//! which `may_return` tries. Threads that a ring's thread starts do not inherit the policy.
 //! **Crash.** Nothing is kept.
 
 use std::fs::File;
