@@ -24,11 +24,7 @@ pub fn read_layout(region: &Region) -> Result<Layout> {
     if blocks < 2 {
         return Err(Error::NotDure);
     }
-    let copy = |address: u64| {
-        let mut block = [0; BLOCK_BYTES];
-        region.read(BlockNo(address), &mut block)?;
-        SuperBlock::open(&block, address)
-    };
+    let copy = |address| superblock(region, address);
     let superblock = match copy(0) {
         Ok(superblock) => superblock,
         Err(error @ (Error::Unsupported { .. } | Error::Medium { .. })) => return Err(error),
@@ -47,6 +43,19 @@ pub fn read_layout(region: &Region) -> Result<Layout> {
         });
     }
     Ok(layout)
+}
+
+fn superblock(region: &Region, address: u64) -> Result<SuperBlock> {
+    let mut block = [0; BLOCK_BYTES];
+    region.read(BlockNo(address), &mut block)?;
+    SuperBlock::open(&block, address)
+}
+
+/// Whether the first copy of the superblock is damaged, or cannot be read: a volume that is open was
+/// found by the last.
+#[must_use]
+pub(crate) fn first_superblock_is_damaged(region: &Region) -> bool {
+    superblock(region, 0).is_err()
 }
 
 /// The volume header and its generation.

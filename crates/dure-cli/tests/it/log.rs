@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::program::{Mounted, can_mount, printed, refused, text, volume};
+use crate::program::{Mounted, can_mount, dure, printed, refused, text, volume};
 
 const PAGE: usize = 4096;
 
@@ -52,6 +52,31 @@ fn a_mount_and_the_damage_it_meets_are_in_its_log() {
         "{log}"
     );
     assert!(printed(&["info", text(&image)]).contains("clean\n"));
+}
+
+/// It was mounted as if nothing had happened.
+#[test]
+fn a_mount_says_that_the_first_superblock_is_damaged() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[..PAGE].fill(0);
+    fs::write(&image, &bytes).unwrap();
+    let said = || {
+        let mount = Mounted::new(&image, "m", "");
+        let info = printed(&["info", text(&image)]);
+        mount.end();
+        info.contains("the first superblock is damaged")
+    };
+    assert!(said());
+    assert_eq!(
+        dure(&["check", "--repair", text(&image)]).status.code(),
+        Some(1)
+    );
+    assert!(!said());
 }
 
 #[test]

@@ -111,4 +111,11 @@ impl FileSystem {
     pub fn recovered(&self) -> Option<RecoveryStatistics> {
         self.0.recovered
     }
+
+    /// Whether the first superblock is damaged: the volume was found by the last, and a check that
+    /// repairs makes it again.
+    #[must_use]
+    pub fn first_superblock_is_damaged(&self) -> bool {
+        self.0.first_superblock_is_damaged()
+    }
 }

@@ -59,6 +59,11 @@ impl Store {
         self.options.alloc.partition(self.partition())
     }
 
+    /// Whether the first superblock is damaged: the volume was found by the last.
+    pub fn first_superblock_is_damaged(&self) -> bool {
+        crate::headers::first_superblock_is_damaged(&self.region)
+    }
+
     /// Whether what is not in memory has to be waited for.
     pub fn reads_wait(&self) -> bool {
         !self.region.is_in_memory()

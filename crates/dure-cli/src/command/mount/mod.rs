@@ -144,6 +144,11 @@ fn serve_logged(
     if let Some(found) = file_system.recovered() {
         tell(args, Level::Warning, &recovery(&found));
     }
+    if file_system.first_superblock_is_damaged() {
+        let advice = "the first superblock is damaged, and the last was used; unmount, and \
+                      `dure check --repair` makes it again";
+        tell(args, Level::Warning, advice);
+    }
     let session = match Session::mount(file_system.clone(), &args.directory, settings) {
         Ok(session) => session,
         Err(error) => {
