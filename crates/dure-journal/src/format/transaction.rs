@@ -126,7 +126,8 @@ impl SealBuffer {
             place.copy_from_slice(&mark.as_u64().to_le_bytes());
         }
         out[records_at..end].copy_from_slice(records);
-        header.crc = crc_without_field(what.seed, out, CRC_FIELD).into();
+        let crc = crc_without_field(what.seed, &out[..end], CRC_FIELD);
+        header.crc = crc_of_zeroes(crc, out.len() - end).into();
         out[..TRANSACTION_HEADER_BYTES].copy_from_slice(header.as_bytes());
         (out, end)
     }
