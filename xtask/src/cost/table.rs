@@ -99,13 +99,13 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "overwrite-direct",
         0,
-        budget(20_300, 400),
+        budget(19_200, 400),
         budget(20_300, 430),
     ),
     row(
         "overwrite-fsync",
         31_400,
-        budget(42_900, 2_900),
+        budget(41_900, 2_900),
         budget(42_900, 2_920),
     ),
     row("readdir", 0, budget(356, 0), budget(360, 0)),
