@@ -38,7 +38,8 @@
 //!   the inode exclusively. The inode's data never has a size that covers bytes which are not on
 //!   the medium.
 //! * Map. It changes only under the write-back lock and the exclusive inode lock, in an operation;
-//!   but for slots of a contended file without a page cache ([`direct`](super::direct)); while `FileState::cut` is set, slots behind it do not count.
+//!   but for slots of a contended file without a page cache ([`direct`](super::direct)). While
+//!   `FileState::cut` is set, slots behind it do not count.
 //! * Sync. When the marks it returns are valid, everything that was written before it began is
 //!   durable, with the size that takes. Data is written before the operation that names it joins
 //!   the journal, or is in that operation, so the flush of the commit covers both.

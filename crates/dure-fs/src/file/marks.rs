@@ -49,8 +49,8 @@ impl PendingMarks {
 #[derive(Debug, Default)]
 pub(crate) struct OverwriteMarks(
     /// As words; 0: none. Written by a holder of the shared inode lock after its operation has
-    /// joined. Relaxed: who has to know of an operation was told that it is over, or holds the inode
-    /// exclusively.
+    /// joined. Relaxed: a task that must depend on an operation was told that the call has returned,
+    /// or holds the inode exclusively.
     OnceLock<PerCore<AtomicU64>>,
 );
 

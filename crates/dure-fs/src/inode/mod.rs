@@ -9,11 +9,11 @@
 //! **Invariants.** There is at most one `Inode` per number. Attributes and data are in their
 //! granules only. Data changes under the exclusive inode lock, so it stays as it is for all who
 //! hold the lock, but for times and slots that overwrites without a page cache change
-//! ([`crate::file`], `direct`); attributes have a lock of their own ([`attribute_lock`]). An operation that
-//! stores one of the two depends on the last writer of the other. An inode whose link count is 0
-//! has an orphan slot until it is freed. Exactly one caller claims an inode for deletion; from then
-//! on no task can pin it. **On a crash** the orphan slots name what must be freed at the next
-//! mount.
+//! ([`crate::file`], `direct`); attributes have a lock of their own ([`attribute_lock`]). An
+//! operation that stores one of the two depends on the last writer of the other. An inode whose link
+//! count is 0 has an orphan slot until it is freed. Exactly one caller claims an inode for deletion;
+//! from then on no task can pin it. **On a crash** the orphan slots name what must be freed at the
+//! next mount.
 
 mod access_time;
 mod attempt;

@@ -8,7 +8,7 @@
 //! both.
 //!
 //! **Invariants.** The second lock is made by a holder of the mutex, which changes nothing after
-//! that. So who holds the mutex without it excludes overwrites, too: they have no lock to share.
+//! that. Before it is made, a holder of the mutex excludes overwrites too: they have no lock to share.
 //! **On a crash** nothing remains.
 
 use dure_sync::{MutexGuard, PerCoreReadGuard, RwLockWriteGuard};

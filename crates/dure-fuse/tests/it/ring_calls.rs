@@ -14,7 +14,7 @@ use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, CoreId, core_count, thread};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::uring::{filter, mount_ram, stay_on_one_core};
+use crate::uring::{filter_calls, mount_ram, stay_on_one_core};
 
 /// io_uring_enter(2).
 const ENTER: u32 = 426;
@@ -26,32 +26,8 @@ const TRANSIENT: [i32; 4] = [libc::ENOMEM, libc::EAGAIN, libc::EBUSY, libc::EINT
 /// From now on the calls of io_uring_enter(2) of the calling thread, and of those it starts, ask
 /// the listener.
 fn listen() -> OwnedFd {
-    let mut program = [
-        filter(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        filter(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, ENTER),
-        filter(
-            libc::BPF_RET | libc::BPF_K,
-            0,
-            0,
-            libc::SECCOMP_RET_USER_NOTIF,
-        ),
-        filter(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog {
-        len: u16::try_from(program.len()).unwrap(),
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: the call takes numbers only.
-    let fixed = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    assert_eq!(fixed, 0);
-    let (mode, flags) = (
-        libc::SECCOMP_SET_MODE_FILTER,
-        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
-    );
-    // SAFETY: the kernel copies the program during the call.
-    let listener = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) };
-    let listener = i32::try_from(listener).unwrap();
-    assert!(listener >= 0, "{}", std::io::Error::last_os_error());
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let listener = filter_calls(ENTER, libc::SECCOMP_RET_USER_NOTIF, flags);
     // SAFETY: the kernel has just given it to us.
     unsafe { OwnedFd::from_raw_fd(listener) }
 }

@@ -57,31 +57,22 @@ fn mount_again(device: Arc<dyn Device>, directory: &Path) -> Option<(FileSystem,
     }
 }
 
-/// An instruction of a program for seccomp(2).
-pub(crate) fn filter(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter {
+/// From now on the calling thread, and those it starts, get `verdict` where they make the system
+/// call with this number. What seccomp(2) returns.
+pub(crate) fn filter_calls(number: u32, verdict: u32, flags: libc::c_ulong) -> i32 {
+    let filter = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
         code: u16::try_from(code).unwrap(),
         jt,
         jf,
         k,
-    }
-}
-
-/// From now on the calling thread, and those it starts, get `errno` from io_uring_setup(2).
-fn forbid_io_uring(errno: i32) {
-    const SETUP: u32 = 425;
-    let errno = u32::try_from(errno).unwrap();
+    };
+    let returns = libc::BPF_RET | libc::BPF_K;
     let mut program = [
-        // The number of the call; if it is that one, the error, else go on.
+        // The number of the call; if it is that one, the verdict, else go on.
         filter(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        filter(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, SETUP),
-        filter(
-            libc::BPF_RET | libc::BPF_K,
-            0,
-            0,
-            libc::SECCOMP_RET_ERRNO | errno,
-        ),
-        filter(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        filter(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
+        filter(returns, 0, 0, verdict),
+        filter(returns, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog {
         len: u16::try_from(program.len()).unwrap(),
@@ -90,15 +81,18 @@ fn forbid_io_uring(errno: i32) {
     // SAFETY: the call takes numbers only.
     let fixed = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(fixed, 0);
+    let mode = libc::SECCOMP_SET_MODE_FILTER;
     // SAFETY: the kernel copies the program during the call.
-    let set = unsafe {
-        libc::prctl(
-            libc::PR_SET_SECCOMP,
-            libc::SECCOMP_MODE_FILTER,
-            &raw const program,
-        )
-    };
-    assert_eq!(set, 0);
+    let set = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) };
+    assert!(set >= 0, "{}", std::io::Error::last_os_error());
+    i32::try_from(set).unwrap()
+}
+
+/// From now on the calling thread, and those it starts, get `errno` from io_uring_setup(2).
+fn forbid_io_uring(errno: i32) {
+    const SETUP: u32 = 425;
+    let errno = u32::try_from(errno).unwrap();
+    assert_eq!(filter_calls(SETUP, libc::SECCOMP_RET_ERRNO | errno, 0), 0);
 }
 
 #[test]

@@ -297,7 +297,7 @@ pub fn play(base: &Base, plan: &Plan) -> Result<Counts, String> {
     let mut options = mount_options(seed, plan.rules, plan.policies);
     options.core = Some(Arc::default());
     let mut cutter = Cutter::new(base, &log, &history, options, seed);
-    // What a recovery writes depends on the seed alone.
+    // What a recovery writes depends on the seed, and on neither time nor randomness of the machine.
     pretend_wall(Some(START));
     random::pretend(Some(seed));
     let cut = (0..plan.cuts).try_for_each(|_| cutter.cut());

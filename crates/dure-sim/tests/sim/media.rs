@@ -2,7 +2,7 @@
 //! crashes of each run, of all its media at one instant.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- media::`. The number of seeds is
-//! `DURE_SIM_SEEDS`; a profile takes one in five, and beside a disk one in 19.
+//! `DURE_SIM_SEEDS`; a profile takes one in five, one of a volume with a disk one in 19.
 
 #![expect(clippy::print_stdout, reason = "tests print what they have seen")]
 

@@ -7,7 +7,8 @@
 //! went past the cache or was written back. **Invariants.** Each word of 8 bytes of an open store is
 //! there or not, for itself; of stores through the cache a processor leaves fewer states (in a line
 //! any first so many), never more. Of several regions in one log each notes the fences that it is asked
-//! for, although a processor's covers all: more states here, never fewer. **Crash.** [`crate::crash`] cuts the log.
+//! for, although a processor's covers all: more states here, never fewer. **Crash.** [`crate::crash`]
+//! cuts the log.
 
 use std::ops::Range;
 

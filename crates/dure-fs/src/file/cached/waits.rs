@@ -63,6 +63,7 @@ impl Volume {
         let (first, _) = split(offset);
         is_cut(offset, first * BLOCK_BYTES_U64 < size) || is_cut(end, end < size)
     }
+
     /// [`Body::fsync_waits`](crate::file::body::Body::fsync_waits).
     pub(in crate::file) fn fsync_cached_waits(&self, inode: &Inode) -> bool {
         if self.reads_wait() {

@@ -13,8 +13,8 @@
 //! # Invariants
 //! A block that a slot names is never written, but for a preallocated one that says "unwritten".
 //! Readers hold the inode shared while they copy, and in a contended file the range of their pages:
-//! no operation takes these blocks from the map meanwhile, so none is used again under them. Data is fenced before the operation that names it
-//! joins the journal.
+//! no operation takes these blocks from the map meanwhile, so none is used again under them. Data is
+//! fenced before the operation that names it joins the journal.
 //!
 //! **On a crash** each operation is there wholly, with its data, or not at all.
 

@@ -1,11 +1,12 @@
 //! Reading what lies in persistent memory.
 //!
 //! **Structure.** The inode is held shared for all of the call, and in a contended file the range of
-//! its pages, or if that is taken the inode exclusively; for each page its slot is looked up
-//! and the caller's bytes are copied from the block ([`dure_store::placement`] says when they are
-//! compared with their checksum). Holes and unwritten slots read as zeroes.
-//! **Invariants.** A read is of one moment: no operation changes the slots of its pages meanwhile. A line that the
-//! medium has lost fails its page, and no other. **On a crash** nothing is lost by a reader.
+//! its pages, or if that is taken the inode exclusively; for each page its slot is looked up and the
+//! caller's bytes are copied from the block ([`dure_store::placement`] says when they are compared
+//! with their checksum). Holes and unwritten slots read as zeroes.
+//! **Invariants.** A read is of one moment: no operation changes the slots of its pages meanwhile. A
+//! line that the medium has lost fails its page, and no other. **On a crash** nothing is lost by a
+//! reader.
 
 use dure_store::error::Result;
 use dure_store::units::{BLOCK_BYTES, to_u64};
@@ -29,7 +30,8 @@ impl Volume {
         let (from, len) = self.body.claim(offset, buf.len());
         let range = inode.ranges_in(self).share(from, len);
         let state = inode.state().read();
-        // Who holds the inode need not fear that the file becomes contended.
+        // A file becomes contended under the exclusive inode lock only, so not while this task
+        // holds the inode.
         if range.is_some() || !inode.ranges().are_locked() {
             return self.read_under(inode, &state, (offset, buf));
         }

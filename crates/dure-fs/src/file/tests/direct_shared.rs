@@ -119,7 +119,7 @@ fn overwrites_hold_the_inode_shared() {
     fsck(world.device(), "after overwrites");
 }
 
-/// A block is free once another one is named in its place: who reads it holds its range, or the
+/// A block is free once another one is named in its place: a reader holds its range shared, or the
 /// inode exclusively.
 #[test]
 fn a_read_waits_for_an_overwrite_of_its_page() {
