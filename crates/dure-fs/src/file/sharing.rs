@@ -30,12 +30,18 @@ struct Contended {
     wait: RangeWait,
     /// Pages that were added under the shared inode lock.
     pending_pages: PendingPages,
-    /// Without a page cache: shared by overwrites, exclusive to all else that changes the map.
-    overwrites: PerCoreRwLock<OVERWRITES, ()>,
-    /// The operations of these overwrites.
-    overwrite_marks: OverwriteMarks,
+    overwrites: Overwrites,
+}
+
+/// Of overwrites without a page cache.
+#[derive(Debug, Default)]
+pub(crate) struct Overwrites {
+    /// Shared by them, exclusive to all else that changes the map.
+    pub(crate) lock: PerCoreRwLock<OVERWRITES, ()>,
+    /// Their operations.
+    marks: OverwriteMarks,
     /// The time that one of them stored last.
-    overwrite_time: StoredTime,
+    pub(super) time: StoredTime,
 }
 
 impl Sharing {
@@ -48,22 +54,6 @@ impl Sharing {
     pub(super) fn ranges(&self) -> Option<(&RangeLock<RANGE>, RangeWait)> {
         self.contended()
             .map(|contended| (&contended.ranges, contended.wait))
-    }
-
-    /// The lock of overwrites.
-    #[inline]
-    pub(crate) fn overwrites(&self) -> Option<&PerCoreRwLock<OVERWRITES, ()>> {
-        self.contended().map(|contended| &contended.overwrites)
-    }
-
-    fn overwrite_marks(&self) -> Option<&OverwriteMarks> {
-        self.contended().map(|contended| &contended.overwrite_marks)
-    }
-
-    /// The time of overwrites.
-    #[inline]
-    pub(super) fn overwrite_time(&self) -> Option<&StoredTime> {
-        self.contended().map(|contended| &contended.overwrite_time)
     }
 
     /// The pages that the state lacks.
@@ -80,24 +70,25 @@ impl Inode {
         self.sharing.get_or_init(Box::default)
     }
 
+    /// What tasks that overwrite the file share; `None`: it is not contended.
+    #[inline]
+    pub(crate) fn overwrites(&self) -> Option<&Overwrites> {
+        let contended = self.sharing.get()?.contended()?;
+        Some(&contended.overwrites)
+    }
+
     /// The last operations that overwrote pages under the shared lock and may not be valid yet, one
     /// per journal at most.
     pub(crate) fn overwrite_marks(&self) -> impl Iterator<Item = Mark> {
-        let marks = self
-            .sharing
-            .get()
-            .and_then(|sharing| sharing.overwrite_marks());
-        marks.into_iter().flat_map(OverwriteMarks::all)
+        let overwrites = self.overwrites().into_iter();
+        overwrites.flat_map(|overwrites| overwrites.marks.all())
     }
 
     /// An operation that overwrote pages has joined. The caller holds the state shared, and the file
     /// is contended.
     pub(super) fn overwritten(&self, journals: usize, mark: Mark) {
-        let marks = self
-            .sharing
-            .get()
-            .and_then(|sharing| sharing.overwrite_marks());
-        marks.expect("the file is contended").note(journals, mark);
+        let overwrites = self.overwrites().expect("the file is contended");
+        overwrites.marks.note(journals, mark);
     }
 
     /// Tasks contend for the file: from now on calls take ranges, and pages may be added under the
@@ -112,9 +103,7 @@ impl Inode {
                     ranges: RangeLock::within(config, &volume.range_words),
                     wait: volume.options.range_wait,
                     pending_pages: PendingPages::default(),
-                    overwrites: PerCoreRwLock::default(),
-                    overwrite_marks: OverwriteMarks::default(),
-                    overwrite_time: StoredTime::default(),
+                    overwrites: Overwrites::default(),
                 })
             });
         }

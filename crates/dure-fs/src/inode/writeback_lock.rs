@@ -27,9 +27,9 @@ impl Inode {
     /// Locks out all that changes the map.
     pub(crate) fn lock_writeback(&self) -> HeldWriteback<'_> {
         let _mutex = self.state().writeback().lock();
-        let overwrites = self.sharing.get().and_then(|sharing| sharing.overwrites());
+        let overwrites = self.overwrites();
         HeldWriteback {
-            _overwrites: overwrites.map(|lock| lock.write()),
+            _overwrites: overwrites.map(|overwrites| overwrites.lock.write()),
             _mutex,
         }
     }
@@ -37,9 +37,8 @@ impl Inode {
     /// The same, if that needs no waiting.
     pub(crate) fn try_lock_writeback(&self) -> Option<HeldWriteback<'_>> {
         let _mutex = self.state().writeback().try_lock()?;
-        let overwrites = self.sharing.get().and_then(|sharing| sharing.overwrites());
-        let _overwrites = match overwrites {
-            Some(lock) => Some(lock.try_write()?),
+        let _overwrites = match self.overwrites() {
+            Some(overwrites) => Some(overwrites.lock.try_write()?),
             None => None,
         };
         Some(HeldWriteback {
@@ -52,7 +51,6 @@ impl Inode {
     /// the file is not contended.
     #[inline]
     pub(crate) fn share_writeback(&self) -> Option<PerCoreReadGuard<'_, OVERWRITES, ()>> {
-        let lock = self.sharing.get().and_then(|sharing| sharing.overwrites());
-        lock.map(|lock| lock.read())
+        self.overwrites().map(|overwrites| overwrites.lock.read())
     }
 }

@@ -55,11 +55,7 @@ impl Inode {
         if stamp == Stamp::Keep {
             return None;
         }
-        let stored = self
-            .sharing
-            .get()
-            .and_then(|sharing| sharing.overwrite_time());
-        let stored = stored.expect("the file is contended");
+        let stored = &self.overwrites().expect("the file is contended").time;
         let is_in_data = |time: Time| {
             let head = self.data_head();
             head.mtime == time && head.ctime == time
