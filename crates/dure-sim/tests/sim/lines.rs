@@ -5,22 +5,14 @@
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim`. The machine sees every atomic,
 //! lock and counted reference; plain memory is seen as far as a lock protects it.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a panic is how a run fails; tests print what they have seen"
-)]
+#![expect(clippy::unwrap_used, reason = "a panic is how a run fails")]
 
-use dure::{File, OpenOptions, Session, Volume};
-use dure_block::nvm::NvmDevice;
-use dure_block::ram::RamDevice;
-use dure_block::{BLOCK_BYTES, Device, share};
-use dure_fs::members::{Member, join};
-use dure_fs::{Background, FileSystem, FormatOptions, MountOptions, NvmRegion, PageCaching};
-use dure_pmem::Region;
+use dure::{File, OpenOptions, Session};
 use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::sim::{Config, Report, run};
-use dure_sync::{Arc, CoreId, thread};
+use dure_sync::{CoreId, thread};
+
+use crate::profiles::Profile;
 
 const CORES: u16 = 2;
 const PAGES: u64 = 16;
@@ -29,61 +21,6 @@ const WARM: u64 = 8;
 /// Transfers that a run may have beyond another one: two runs of different lengths meet differently
 /// at the start and at the end.
 const TRANSFERS_MAX: u64 = 8;
-
-fn mount(page_cache: PageCaching) -> MountOptions {
-    MountOptions {
-        background: Background::None,
-        cache_bytes: 8 << 20,
-        recovery_threads: Some(1),
-        page_cache: Some(page_cache),
-        ..MountOptions::default()
-    }
-}
-
-fn volume() -> Volume {
-    let device = share(RamDevice::new("lines", 8192));
-    let format = FormatOptions {
-        journals: Some(u32::from(CORES)),
-        ..FormatOptions::default()
-    };
-    Volume::create_on(device, &format, mount(PageCaching::Dram)).unwrap()
-}
-
-/// For logs that have room for all of a run.
-const NVM_BLOCKS: usize = 65536;
-
-fn nvm() -> (Arc<dyn Device>, FormatOptions) {
-    let region = Region::anonymous(NVM_BLOCKS * BLOCK_BYTES).unwrap();
-    let format = FormatOptions {
-        journals: Some(u32::from(CORES)),
-        segment_blocks: Some(512),
-        ..FormatOptions::default()
-    };
-    (share(NvmDevice::in_memory("lines", region)), format)
-}
-
-/// The same in persistent memory, without a page cache: each call is durable when it returns.
-fn volume_in_nvm() -> Volume {
-    let (device, format) = nvm();
-    Volume::create_on(device, &format, mount(PageCaching::None)).unwrap()
-}
-
-/// The same on a disk, with dirty pages in persistent memory: each write is durable when it returns.
-fn volume_beside_nvm() -> Volume {
-    let (nvm, mut format) = nvm();
-    let disk: Arc<dyn Device> = share(RamDevice::new("disk", 65536));
-    format.nvm = vec![NvmRegion {
-        device: nvm.clone(),
-        path: "nvm".into(),
-        node: 0,
-    }];
-    FileSystem::format(disk.clone(), &format).unwrap();
-    let members = [nvm, disk].map(|device| Member {
-        device,
-        path: String::new(),
-    });
-    Volume::open_on(join(&members).unwrap(), mount(PageCaching::Nvram)).unwrap()
-}
 
 /// What a core has for itself.
 struct Private {
@@ -130,6 +67,11 @@ impl Private {
         self.file
             .write_all_at(&self.page, self.offset(turn))
             .unwrap();
+    }
+
+    fn overwrite_fsync(&mut self, turn: u64) {
+        self.overwrite(turn);
+        self.file.sync_all().unwrap();
     }
 
     fn stat(&mut self, _turn: u64) {
@@ -185,20 +127,12 @@ enum Maker {
     Own,
     /// Core 0 for all of them: what is private then lies side by side.
     First,
-    /// The core, on a volume in persistent memory.
-    OwnInNvm,
-    /// The core, on a volume with dirty pages in persistent memory.
-    OwnBesideNvm,
 }
 
 /// Each core calls `call` so many times, at the same time as the others.
-fn play(maker: Maker, turns: u64, call: fn(&mut Private, u64)) -> Report {
+fn play(profile: Profile, maker: Maker, turns: u64, call: fn(&mut Private, u64)) -> Report {
     let body = move || {
-        let volume = match maker {
-            Maker::Own | Maker::First => volume(),
-            Maker::OwnInNvm => volume_in_nvm(),
-            Maker::OwnBesideNvm => volume_beside_nvm(),
-        };
+        let volume = profile.volume(CORES);
         volume.root().create_dir("/shared").unwrap();
         volume.root().symlink("/shared", "/link").unwrap();
         let ready = AtomicU32::new(0);
@@ -227,21 +161,41 @@ fn play(maker: Maker, turns: u64, call: fn(&mut Private, u64)) -> Report {
 }
 
 /// What `turns` more calls of each core move between them.
-fn transfers(maker: Maker, call: fn(&mut Private, u64)) -> (u64, Report) {
+fn transfers(profile: Profile, maker: Maker, call: fn(&mut Private, u64)) -> (u64, Report) {
     // Between 200 and 250 creates and unlinks 62 lines move, once: as many as a vector of 4 KiB has
     // that grows and leaves its memory to others. Up to 400 no more do. Both runs are longer than
     // that.
-    let few = play(maker, 250, call);
-    let many = play(maker, 400, call);
+    let few = play(profile, maker, 250, call);
+    let many = play(profile, maker, 400, call);
     (many.transfers.saturating_sub(few.transfers), many)
 }
 
 fn check(maker: Maker, what: &str, call: fn(&mut Private, u64)) {
-    let (more, report) = transfers(maker, call);
+    check_in(Profile::Disk, maker, what, call);
+}
+
+fn check_in(profile: Profile, maker: Maker, what: &str, call: fn(&mut Private, u64)) {
+    let (more, report) = transfers(profile, maker, call);
     assert!(
         more <= TRANSFERS_MAX,
-        "{what}: {more} transfers in 400 calls: {:#?}",
+        "{profile:?}: {what}: {more} transfers in 400 calls: {:#?}",
         report.hot_lines
+    );
+}
+
+/// What every profile promises of files and names that one core uses.
+fn check_private_calls(profile: Profile) {
+    check_in(profile, Maker::Own, "read", Private::read);
+    check_in(profile, Maker::Own, "overwrite", Private::overwrite);
+    if profile.logs_to_nvm() {
+        let call = Private::overwrite_fsync;
+        check_in(profile, Maker::Own, "overwrite and fsync", call);
+    }
+    check_in(
+        profile,
+        Maker::Own,
+        "create and unlink",
+        Private::create_unlink,
     );
 }
 
@@ -299,25 +253,42 @@ fn sim_lines_files_that_one_core_made_are_apart() {
     check(Maker::First, "open", Private::open);
 }
 
-/// In persistent memory without a page cache; each write and create is in the log when it returns.
 #[test]
-fn sim_lines_private_calls_in_nvm_write_no_shared_line() {
-    check(Maker::OwnInNvm, "read", Private::read);
-    check(Maker::OwnInNvm, "overwrite", Private::overwrite);
-    check(Maker::OwnInNvm, "create and unlink", Private::create_unlink);
+fn sim_lines_private_calls_in_persistent_memory() {
+    check_private_calls(Profile::Nvm);
 }
 
-/// With dirty pages in persistent memory beside a disk; each write is in a block there, and in the
-/// log, when it returns.
+/// Each write and create is in the log when it returns.
 #[test]
-fn sim_lines_private_calls_with_absorbed_data_write_no_shared_line() {
-    check(Maker::OwnBesideNvm, "read", Private::read);
-    check(Maker::OwnBesideNvm, "overwrite", Private::overwrite);
-    check(
-        Maker::OwnBesideNvm,
-        "create and unlink",
-        Private::create_unlink,
-    );
+fn sim_lines_private_calls_without_a_page_cache_strict() {
+    check_private_calls(Profile::Strict);
+}
+
+#[test]
+fn sim_lines_private_calls_without_a_page_cache_posix() {
+    check_private_calls(Profile::Posix);
+}
+
+#[test]
+fn sim_lines_private_calls_beside_persistent_memory() {
+    check_private_calls(Profile::Hybrid);
+}
+
+/// The disk has the logs.
+#[test]
+fn sim_lines_private_calls_with_logs_on_the_disk() {
+    check_private_calls(Profile::HybridBlockLog);
+}
+
+/// Each write is in a block in persistent memory, and in the log, when it returns.
+#[test]
+fn sim_lines_private_calls_with_absorbed_data() {
+    check_private_calls(Profile::Nvram);
+}
+
+#[test]
+fn sim_lines_private_calls_with_absorbed_syncs() {
+    check_private_calls(Profile::NvramSync);
 }
 
 /// Their records are granules of one node, which every change refers to.
@@ -326,101 +297,14 @@ fn sim_lines_changes_of_inodes_of_one_node_are_apart() {
     check(Maker::First, "chmod", Private::chmod);
 }
 
-/// A directory that has grown, in which every core has names of its own.
-struct Crowd {
-    session: Session,
-    core: u16,
-}
-
-impl Crowd {
-    fn make(&self, path: &str) {
-        let options = OpenOptions::new().write(true).create_new(true);
-        drop(options.open(&self.session, path).unwrap());
-    }
-
-    fn create_unlink(&self, _turn: u64) {
-        let path = format!("/crowd/own{}", self.core);
-        self.make(&path);
-        self.session.remove_file(&path).unwrap();
-    }
-
-    fn rename(&self, turn: u64) {
-        let names = [0, 1].map(|n| format!("/crowd/own{}-{}", self.core, (turn + n) % 2));
-        if !self.session.exists(&names[0]).unwrap() {
-            self.make(&names[0]);
-        }
-        self.session.rename(&names[0], &names[1]).unwrap();
-    }
-
-    fn list(&self, _turn: u64) {
-        let entries = self.session.read_dir("/crowd").unwrap();
-        assert!(entries.count() >= CROWD);
-    }
-}
-
-/// Files that make three levels of bucket nodes.
-const CROWD: usize = 700;
-
-fn crowd(turns: u64, call: fn(&Crowd, u64)) -> Report {
-    let body = move || {
-        let volume = volume();
-        let root = volume.root();
-        root.create_dir("/crowd").unwrap();
-        let filler = Crowd {
-            session: root,
-            core: 0,
-        };
-        for n in 0..CROWD {
-            filler.make(&format!("/crowd/there-{n:_>30}"));
-        }
-        let ready = AtomicU32::new(0);
-        thread::scope(|scope| {
-            for core in 0..CORES {
-                let (ready, session) = (&ready, volume.root());
-                scope.spawn_on(CoreId::new(core), move || {
-                    let crowd = Crowd { session, core };
-                    // They meet.
-                    (0..20).for_each(|turn| call(&crowd, turn));
-                    ready.fetch_add(1, Ordering::AcqRel);
-                    while ready.load(Ordering::Acquire) < u32::from(CORES) {
-                        thread::yield_now();
-                    }
-                    (0..turns).for_each(|turn| call(&crowd, turn));
-                });
-            }
-        });
-    };
-    run(Config::min_clock(usize::from(CORES)), body).report
-}
-
-/// Lines that move per hundred calls.
-fn crowd_lines(what: &str, call: fn(&Crowd, u64)) -> u64 {
-    let (few, many) = (crowd(20, call), crowd(70, call));
-    let more = many.transfers.saturating_sub(few.transfers);
-    println!(
-        "{what}: {more} transfers in 100 calls: {:#?}",
-        many.hot_lines
-    );
-    more
-}
-
-#[test]
-fn sim_lines_changes_of_a_grown_directory_move_few_lines() {
-    let create = crowd_lines("create and unlink", Crowd::create_unlink);
-    let rename = crowd_lines("rename", Crowd::rename);
-    let list = crowd_lines("list", Crowd::list);
-    // Now and then a bucket is split or a node freed. A listing of seven hundred entries reads a
-    // hundred nodes and takes their granules' locks.
-    assert!(create <= 100 && rename <= 100, "{create}, {rename}");
-    assert!(list <= 90_000, "{list}");
-}
-
-/// The canary: changes of one directory do move lines.
+/// The canary: changes of one directory do move lines, in every profile.
 #[test]
 fn sim_lines_canary_a_shared_directory_is_seen() {
-    let (more, _) = transfers(Maker::Own, |private, turn| {
-        let mode = if turn.is_multiple_of(2) { 0o700 } else { 0o750 };
-        private.session.set_permissions("/shared", mode).unwrap();
-    });
-    assert!(more > 400, "{more} transfers");
+    for profile in Profile::ALL {
+        let (more, _) = transfers(profile, Maker::Own, |private, turn| {
+            let mode = if turn.is_multiple_of(2) { 0o700 } else { 0o750 };
+            private.session.set_permissions("/shared", mode).unwrap();
+        });
+        assert!(more > 10 * TRANSFERS_MAX, "{profile:?}: {more} transfers");
+    }
 }

@@ -7,6 +7,7 @@
 mod attributes;
 mod checkpoint_waits;
 mod conflicts;
+mod crowd_lines;
 mod directories;
 mod dirty_limit;
 mod fs;
@@ -19,6 +20,7 @@ mod orders;
 mod paths;
 mod pending_pages;
 mod pins;
+mod profiles;
 mod range_lines;
 mod ranges;
 mod seek;
