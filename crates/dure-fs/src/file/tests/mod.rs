@@ -6,6 +6,7 @@ mod crashes;
 mod data_log;
 mod direct;
 mod direct_shared;
+mod direct_two_cores;
 mod errors;
 mod journaled;
 mod lost_pages;
