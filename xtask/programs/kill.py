@@ -5,7 +5,10 @@
 
 A line `A ...` in LOG says what a sync has returned for. MANNER `lie` leaves the syncs out and
 acknowledges all the same: `verify` must then find a loss (the canary of the suite). `sync-all` is
-for data=writeback, where a file that replaces another without a sync may lose its data.
+for data=writeback, where a file that replaces another without a sync may lose its data. `returned`
+is for durability=strict, where a call is durable when it returns: only mappings are synced, since
+no call has written what is in them. `written` is for page_cache=nvram, where that holds for data
+only: directories are synced, and files are not.
 """
 
 import ctypes
@@ -35,6 +38,8 @@ class Writer:
     def __init__(self, directory, log, seed, manner):
         self.directory, self.path, self.seed = directory, log, seed
         self.honest, self.sync_all = manner != 'lie', manner == 'sync-all'
+        self.syncs_files = manner in ('honest', 'sync-all')
+        self.syncs_directories = self.syncs_files or manner == 'written'
         self.log, self.random = Log(log), random.Random(f'{seed} {os.getpid()}')
         os.makedirs(directory, exist_ok=True)
         self.sync_directory(os.path.dirname(directory))
@@ -43,11 +48,11 @@ class Writer:
         return f'{self.directory}/{name}'
 
     def sync(self, fd):
-        if self.honest:
+        if self.syncs_files:
             self.random.choice([os.fsync, os.fdatasync])(fd)
 
     def sync_directory(self, directory=None):
-        if self.honest:
+        if self.syncs_directories:
             fd = os.open(directory or self.directory, os.O_RDONLY | os.O_DIRECTORY)
             os.fsync(fd)
             os.close(fd)
@@ -245,7 +250,7 @@ class Direct(Pages):
         versions = self.prepare()
         flags = os.O_RDWR | os.O_DIRECT
         plain = os.open(self.at(self.NAME), flags)
-        synchronous = os.open(self.at(self.NAME), flags | os.O_DSYNC) if self.honest else plain
+        synchronous = os.open(self.at(self.NAME), flags | os.O_DSYNC) if self.syncs_files else plain
         aligned = mmap.mmap(-1, PAGES * PAGE)
         while True:
             first = self.random.randrange(PAGES)
@@ -274,7 +279,8 @@ class Sqlite(Writer):
         import sqlite3
         mode, synchronous = self.MODES[int(self.seed) % len(self.MODES)]
         connection = sqlite3.connect(self.at('db'), isolation_level=None, timeout=60)
-        if not self.honest:
+        # Durable data is not enough here: the name of the journal must be durable, too.
+        if not self.syncs_directories:
             synchronous = 'OFF'
         connection.execute(f'PRAGMA journal_mode={mode}')
         connection.execute(f'PRAGMA synchronous={synchronous}')

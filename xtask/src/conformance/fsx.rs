@@ -17,9 +17,11 @@ use super::tools::Needs;
 
 pub(crate) const NEEDS: Needs = Needs {
     mount: true,
-    crates: &[("fsx", "0.3.2")],
+    crates: &[CRATE],
     programs: &[],
 };
+
+pub(crate) const CRATE: (&str, &str) = ("fsx", "0.3.2");
 
 const LIMIT: Duration = Duration::from_secs(900);
 /// To what the volume, of 1 GiB, grows while fsx runs.
@@ -27,7 +29,7 @@ const GROWTHS_MIB: [u64; 2] = [1200, 3000];
 const GROWS_EVERY: Duration = Duration::from_millis(500);
 
 /// Name, seed, configuration.
-const CONFIGURATIONS: [(&str, &str, &str); 3] = [
+pub(crate) const CONFIGURATIONS: [(&str, &str, &str); 3] = [
     (
         "everything",
         "1",

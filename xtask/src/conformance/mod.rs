@@ -10,7 +10,7 @@
 mod conditions;
 pub(crate) mod draw;
 mod enospc;
-mod fsx;
+pub(crate) mod fsx;
 pub(crate) mod git;
 mod gluster;
 mod images;
@@ -21,7 +21,7 @@ mod memory;
 pub(crate) mod mount;
 mod package;
 mod permissions;
-mod pjdfstest;
+pub(crate) mod pjdfstest;
 mod postgres;
 pub(crate) mod profile;
 mod put_get;

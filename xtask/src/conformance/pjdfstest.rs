@@ -19,14 +19,16 @@ use super::{Cx, known};
 
 pub(crate) const NEEDS: Needs = Needs {
     mount: true,
-    crates: &[("pjdfstest", "0.2.2")],
+    crates: &[CRATE],
     programs: &[],
 };
+
+pub(crate) const CRATE: (&str, &str) = ("pjdfstest", "0.2.2");
 
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// The users exist everywhere, so that none has to be made.
-const CONFIG: &str = r#"
+pub(crate) const CONFIG: &str = r#"
 [features]
 posix_fallocate = {}
 rename_ctime = {}
@@ -68,26 +70,37 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     let [on_tmpfs, on_dure] = &verdicts[..] else {
         unreachable!("the tests ran in two places");
     };
-    compare(on_tmpfs, on_dure, &known, report);
+    compare(on_tmpfs, "dure", on_dure, &known, report);
     report.case("check", volume.close());
+    Ok(())
+}
+
+/// What it printed elsewhere, on tmpfs and on `volume`.
+pub(crate) fn judge(
+    on_tmpfs: &str,
+    volume: &str,
+    on_volume: &str,
+    report: &mut Report,
+) -> Result<()> {
+    let known = known::differences()?;
+    let (on_tmpfs, on_volume) = (complete(on_tmpfs)?, complete(on_volume)?);
+    compare(&on_tmpfs, volume, &on_volume, &known, report);
     Ok(())
 }
 
 /// One run. Its exit status says no more than its lines do.
 fn verdicts_of(volume: &Volume, command: Command, place: &Path) -> Result<Verdicts> {
     let done = volume.steps.finish(command, LIMIT)?;
-    let verdicts = parse(&done.out);
-    let total = summary_total(&done.out).with_context(|| {
-        format!(
-            "pjdfstest on {}: no summary{}",
-            place.display(),
-            done.tail()
-        )
-    })?;
+    complete(&done.out).with_context(|| format!("pjdfstest on {}{}", place.display(), done.tail()))
+}
+
+/// The verdicts of a run that came to its end.
+fn complete(out: &str) -> Result<Verdicts> {
+    let verdicts = parse(out);
+    let total = summary_total(out).context("no summary")?;
     ensure!(
         verdicts.len() == total && total > 300,
-        "pjdfstest on {}: {} verdicts, but its summary says {total} cases",
-        place.display(),
+        "{} verdicts, but the summary says {total} cases",
         verdicts.len()
     );
     Ok(verdicts)
@@ -138,13 +151,14 @@ fn parse(out: &str) -> Verdicts {
 
 fn compare(
     on_tmpfs: &Verdicts,
+    volume: &str,
     on_dure: &Verdicts,
     known: &BTreeMap<String, String>,
     report: &mut Report,
 ) {
     let ok = |verdicts: &Verdicts| verdicts.values().filter(|v| **v == Verdict::Ok).count();
     report.note(format!(
-        "{} of {} cases pass on dure, {} on tmpfs",
+        "{} of {} cases pass on {volume}, {} on tmpfs",
         ok(on_dure),
         on_dure.len(),
         ok(on_tmpfs)
@@ -170,7 +184,7 @@ fn compare(
         match known.get(case) {
             Some(reason) => report.note(format!("known difference: {case} {why} ({reason})")),
             None => {
-                report.case(case, Err(anyhow!("passes on tmpfs; on dure it {why}")));
+                report.case(case, Err(anyhow!("passes on tmpfs; on {volume} it {why}")));
             }
         }
     }
@@ -203,7 +217,7 @@ mod tests {
         let dure = parse("a ok\nb FAILED\nc skipped\nd FAILED\n");
         let known = BTreeMap::from([("c".to_owned(), "fuser".to_owned())]);
         let mut report = Report::new("s".to_owned());
-        compare(&tmpfs, &dure, &known, &mut report);
+        compare(&tmpfs, "dure", &dure, &known, &mut report);
         assert_eq!(report.failed_cases(), ["b", "e"]);
     }
 }

@@ -32,11 +32,21 @@ const ENDED: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Hardware {
     pub(crate) processors: u32,
+    pub(crate) model: Model,
     /// Files that are NVDIMMs, each on a NUMA node of its own.
     pub(crate) memories: Vec<PathBuf>,
     /// Files that are disks: `/dev/vda` and so on.
     pub(crate) disks: Vec<PathBuf>,
     pub(crate) memory_bytes: u64,
+}
+
+/// What its processors can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Model {
+    /// All that QEMU emulates.
+    Newest,
+    /// Of the instructions that write cache lines back, only `clflush`; others are invalid.
+    ClflushOnly,
 }
 
 /// A running guest.
@@ -224,11 +234,15 @@ impl Hardware {
     fn arguments(&self, command: &mut Command) -> Result<()> {
         let (memory, nodes) = (self.memory_bytes >> 20, self.memories.len().max(1));
         let slots = self.memories.len();
+        let model = match self.model {
+            Model::Newest => "max",
+            Model::ClflushOnly => "max,-clwb,-clflushopt",
+        };
         let cpus = usize::try_from(self.processors)?;
         ensure!(cpus >= nodes, "a node without a processor");
         command
             .args(["-nodefaults", "-no-user-config", "-display", "none"])
-            .args(["-no-reboot", "-accel", "tcg,thread=multi", "-cpu", "max"])
+            .args(["-no-reboot", "-accel", "tcg,thread=multi", "-cpu", model])
             .args(["-machine", "pc,nvdimm=on"])
             .args(["-smp", &cpus.to_string()])
             .args(["-m", &format!("{memory}M,slots={slots},maxmem=64G")]);

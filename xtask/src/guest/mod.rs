@@ -20,16 +20,16 @@ use dure_sync::clock::monotonic_ns;
 use tempfile::TempDir;
 
 use crate::cargo;
-use crate::conformance::draw;
 use crate::conformance::python::Programs;
 use crate::conformance::report::{self, Report};
 use crate::conformance::tools::{Needs, Tools};
+use crate::conformance::{draw, fsx, pjdfstest};
 use kernel::Kernel;
 use machine::{Hardware, Machine};
 
 const NEEDS: Needs = Needs {
     mount: false,
-    crates: &[],
+    crates: &[fsx::CRATE, pjdfstest::CRATE],
     programs: &[
         ("qemu-system-x86_64", "qemu-system-x86"),
         ("busybox", "busybox-static"),
@@ -81,6 +81,7 @@ enum Suite {
 #[derive(Debug)]
 struct Cx {
     kernel: Kernel,
+    tools: Tools,
     dure: PathBuf,
     quick: bool,
     keep: bool,
@@ -93,11 +94,13 @@ impl Guest {
             [] => Suite::value_variants(),
             chosen => chosen,
         };
-        let reports = match Tools::new().ensure(&NEEDS).and_then(|()| Kernel::ready()) {
+        let tools = Tools::new();
+        let reports = match tools.ensure(&NEEDS).and_then(|()| Kernel::ready()) {
             Err(reason) => skipped(suites, &format!("{reason:#}")),
             Ok(kernel) => {
                 let cx = Cx {
                     kernel,
+                    tools,
                     dure: match &self.dure {
                         Some(program) => program.canonicalize()?,
                         None => cargo::build_dure()?,

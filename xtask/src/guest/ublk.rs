@@ -8,7 +8,7 @@
 
 use anyhow::Result;
 
-use super::machine::Hardware;
+use super::machine::{Hardware, Model};
 use super::{Cx, Place};
 use crate::conformance::report::Report;
 
@@ -19,6 +19,7 @@ pub(super) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     place.script("ublk.sh", SCRIPT)?;
     let hardware = Hardware {
         processors: 4,
+        model: Model::Newest,
         memory_bytes: 2 << 30,
         memories: Vec::new(),
         disks: vec![place.file("disk", 512 << 20)?],
@@ -29,6 +30,7 @@ pub(super) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
         .finish(report)?;
     let hardware = Hardware {
         processors,
+        model: Model::Newest,
         memory_bytes: 2 << 30,
         memories: Vec::new(),
         disks: Vec::new(),
