@@ -1,6 +1,7 @@
 //! The file system through its public calls.
 
 mod activity;
+mod any_machine;
 mod check;
 mod faults;
 mod golden;

@@ -1,5 +1,5 @@
 //! Persistent memory on several NUMA nodes, on logical machines: what a core writes is on its own
-//! node, and any machine recovers any volume.
+//! node.
 
 use dure_block::NodeCounters;
 use dure_block::ram::RamDevice;
@@ -8,13 +8,12 @@ use dure_fs::format::media::MediumKind;
 use dure_fs::members::{Member, join};
 use dure_fs::{
     Background, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, Numa, NumaPolicy,
-    NvmRegion, ReadMode, Stamp, SyncScope, VolumeInfo,
+    NvmRegion, Stamp, SyncScope, VolumeInfo,
 };
 use dure_sync::{Arc, CoreId, Topology, thread};
 
-/// Blocks of each region, the last of which gives the volume its name.
+/// Regions, the last of which gives the volume its name.
 struct Machine {
-    regions: Vec<(u64, u32)>,
     disks: Vec<Arc<RamDevice>>,
 }
 
@@ -25,7 +24,6 @@ impl Machine {
             Arc::new(RamDevice::new(&format!("nvm{n}"), *blocks))
         };
         let machine = Machine {
-            regions: regions.to_vec(),
             disks: regions.iter().enumerate().map(disk).collect(),
         };
         let (last, others) = machine.disks.split_last().expect("a region");
@@ -55,15 +53,6 @@ impl Machine {
         join(&members).expect("all media")
     }
 
-    fn copy(&self) -> Machine {
-        let copy =
-            |disk: &Arc<RamDevice>| Arc::new(RamDevice::from_image("copy", &disk.snapshot()));
-        Machine {
-            regions: self.regions.clone(),
-            disks: self.disks.iter().map(copy).collect(),
-        }
-    }
-
     fn mount(&self, numa: &Numa, recovery_threads: usize) -> FileSystem {
         let options = MountOptions {
             background: Background::None,
@@ -81,14 +70,14 @@ fn shared(device: &Arc<RamDevice>) -> Arc<dyn Device> {
     share(Arc::clone(device))
 }
 
-fn numa(policy: NumaPolicy, topology: Topology) -> Numa {
+pub(crate) fn numa(policy: NumaPolicy, topology: Topology) -> Numa {
     Numa {
         policy,
         topology: Some(Arc::new(topology)),
     }
 }
 
-fn file(fs: &FileSystem, name: &str) -> InodeRef {
+pub(crate) fn file(fs: &FileSystem, name: &str) -> InodeRef {
     let new = NewInode {
         mode: 0o100_644,
         ..NewInode::default()
@@ -98,7 +87,7 @@ fn file(fs: &FileSystem, name: &str) -> InodeRef {
 }
 
 /// Two cores write files of their own, in turn.
-fn two_cores_write(fs: &FileSystem, files: u64) {
+pub(crate) fn two_cores_write(fs: &FileSystem, files: u64) {
     for core in [0, 1] {
         let fs = fs.clone();
         let write = move || {
@@ -119,7 +108,7 @@ fn percent(counters: &NodeCounters) -> u64 {
 }
 
 /// Two nodes of one core.
-fn two_nodes() -> Topology {
+pub(crate) fn two_nodes() -> Topology {
     Topology::logical(2, 1)
 }
 
@@ -184,66 +173,4 @@ fn a_full_node_is_passed_over() {
     let nodes = fs.activity().nodes.expect("it is counted");
     assert!(nodes.remote_written > 0);
     fs.close().expect("a good device");
-}
-
-/// Names and content of all files.
-fn tree(fs: &FileSystem) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let root = fs.root().expect("a root");
-    let mut names = Vec::new();
-    fs.read_directory(&root, 0, &mut |entry| {
-        names.push(entry.name.to_vec());
-        std::ops::ControlFlow::Continue(())
-    })
-    .expect("a listing");
-    let content = |name: Vec<u8>| {
-        let file = fs.lookup(&root, &name).expect("a lookup").expect("a file");
-        let size = fs.attributes(&file).expect("attributes").size;
-        let mut bytes = vec![0; usize::try_from(size).expect("small")];
-        fs.read(&file, 0, &mut bytes, ReadMode::Cached)
-            .expect("a read");
-        (name, bytes)
-    };
-    names.sort();
-    names.into_iter().map(content).collect()
-}
-
-#[test]
-fn any_machine_recovers_the_same_tree() {
-    let made = numa(NumaPolicy::Local, two_nodes());
-    let machine = Machine::new(&[(2048, 0), (1024, 1), (2048, 0)], &made, 4);
-    let fs = machine.mount(&made, 1);
-    two_cores_write(&fs, 40);
-    let expected = tree(&fs);
-    assert_eq!(expected.len(), 80);
-    // A crash.
-    drop(fs);
-    for (policy, topology, threads) in [
-        (NumaPolicy::Local, two_nodes(), 1),
-        (NumaPolicy::First, Topology::logical(1, 1), 2),
-        (NumaPolicy::Interleave, Topology::logical(8, 8), 64),
-        (
-            NumaPolicy::Local,
-            Topology::of(&[(3, vec![0]), (9, vec![])]),
-            64,
-        ),
-        (NumaPolicy::Local, Topology::system(), 2),
-    ] {
-        let copy = machine.copy();
-        let numa = numa(policy, topology);
-        let fs = copy.mount(&numa, threads);
-        assert_eq!(tree(&fs), expected, "{numa:?}");
-        two_cores_write_more(&fs);
-        fs.close().expect("a good device");
-        drop(fs);
-        let report = dure_check::check(copy.device(), &dure_check::CheckOptions::default());
-        let report = report.expect("a volume");
-        assert!(report.is_spotless(), "{numa:?}: {:?}", report.issues());
-    }
-}
-
-/// The volume goes on.
-fn two_cores_write_more(fs: &FileSystem) {
-    let file = file(fs, "after");
-    fs.write(&file, 0, &[7; 5000], Stamp::Set).expect("room");
-    fs.fsync(&file, SyncScope::All).expect("it is durable");
 }
