@@ -183,7 +183,7 @@ pub enum Error {
     },
     /// The file cannot be mapped as persistent memory.
     #[error("{}: is not on persistent memory: its file system does not map it directly; mount that \
-        with -o dax, or leave nvm=direct out", path.display())]
+        with -o dax, or leave out what asks for it (nvm=direct, --require-dax)", path.display())]
     NotDirect {
         /// The file.
         path: PathBuf,

@@ -1,9 +1,9 @@
 //! Opening the device or image file a command names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dure::{Volume, members};
 use dure_bench::note;
 use dure_block::file::{self, DeviceClaim, FileDevice, OpenOptions, Sharing, open_file};
@@ -62,8 +62,25 @@ pub(crate) fn join(
     regions: &Regions,
     nvm: Nvm,
 ) -> Result<Arc<dyn Device>> {
+    named_once(regions.files.iter().map(PathBuf::as_path).chain([path]))?;
     let open = |region: &Path| file_device(region, access);
     members::join(path, volume, &regions.files, nvm, open)
+}
+
+/// Refuses a medium that is named twice, which would wait for the lock of this very process.
+pub(crate) fn named_once<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Result<()> {
+    let mut seen = Vec::new();
+    for path in paths {
+        let whole = path.canonicalize().or_else(|_| std::path::absolute(path))?;
+        if seen.contains(&whole) {
+            bail!(
+                "{}: is named twice; each medium is one file",
+                path.display()
+            );
+        }
+        seen.push(whole);
+    }
+    Ok(())
 }
 
 /// The same before it is shared.

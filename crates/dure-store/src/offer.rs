@@ -179,8 +179,8 @@ impl Offer<'_> {
         Err(Error::Medium {
             name: names.join(", "),
             why: format!(
-                "has {}, but the tables and the logs and nodes of {journals} journals need {}; give \
-                 more persistent memory, fewer journals, or --node-log block",
+                "has {}, but tables, logs and nodes need {} with --journals {journals}; give more \
+                 persistent memory, fewer journals, or --node-log block",
                 size_of(nvm),
                 size_of(need)
             ),

@@ -53,6 +53,8 @@ fn make(
     new: &mut Vec<PathBuf>,
     held: &mut Vec<Arc<dyn Device>>,
 ) -> Result<Layout> {
+    let regions = args.nvm.iter().map(|file| file.path.as_path());
+    volume::named_once(regions.chain([path]))?;
     let mut options = options(args);
     let topology = options.numa.topology();
     if let Some(node) = options.device_node {

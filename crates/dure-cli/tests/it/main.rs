@@ -1,5 +1,6 @@
 //! The program `dure`, as a user runs it.
 
+mod bad_regions;
 mod bench;
 mod collected;
 mod copy;

@@ -112,9 +112,11 @@ fn a_mounted_volume_tells_what_it_does() {
     );
     let table = printed(&["top", "--interval", "0.05", "--count", "2", text(&volume)]);
     assert_eq!(table.matches("JOURNAL").count(), 2, "{table}");
-    // The lines of the log, below, are as long as they are.
+    // Paths and options, above, and the lines of the log, below, are as long as they are.
     let widest = |table: &str| {
-        let numbers = table.lines().filter(|line| !line.contains("info:"));
+        let texts = ["info:", " journals used; "];
+        let is_text = |line: &&str| texts.iter().any(|text| line.contains(text));
+        let numbers = table.lines().filter(|line| !is_text(line));
         numbers.map(|line| line.chars().count()).max().unwrap()
     };
     assert_eq!(widest(&table), 100, "{table}");

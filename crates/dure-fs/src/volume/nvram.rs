@@ -144,7 +144,7 @@ impl MountOptions {
         Err(Error::BadOption {
             option: "nvram",
             why: format!(
-                "{}: it is a size from {} (two segments for each core) to {} (all of the persistent memory \
+                "{}: it is a size from {} (two segments for each journal) to {} (all of the persistent memory \
                  behind the tables)",
                 size_of(segments * segment),
                 size_of(least * segment),

@@ -259,7 +259,7 @@ fn persistent_memory_that_is_too_small_is_refused_before_anything_is_written() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.starts_with("small: has 512 KiB, but the tables"),
+        error.starts_with("small: has 512 KiB, but tables, logs and nodes need"),
         "{error}"
     );
     assert_eq!(log.step(), 0);

@@ -300,14 +300,12 @@ fn recovery(found: &RecoveryStatistics) -> String {
 /// Facts about the mount for `dure top`.
 fn mounted(args: &Mount, file_system: &FileSystem, directory: &Path, read_only: bool) -> Mounted {
     let uuid = file_system.layout().superblock.uuid;
-    let kept = |key: &str| {
-        [
-            "journal", "flush", "fsync", "alloc", "numa", "data", "commit",
-        ]
-        .contains(&key)
+    // What says how the volume is used; not the words for mount(2), nor what fstab adds for others.
+    let kept = |option: &&String| {
+        let key = option.split_once('=').map(|(key, _)| key);
+        key.is_some_and(|key| key != "comment" && !key.to_lowercase().starts_with("x-"))
     };
-    let shown = args.options.iter();
-    let shown = shown.filter(|option| kept(option.split('=').next().unwrap_or_default()));
+    let shown = args.options.iter().filter(kept);
     let shown: Vec<&str> = shown.map(String::as_str).collect();
     Mounted {
         volume: options::source_name(&args.volume),
