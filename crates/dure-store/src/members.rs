@@ -115,7 +115,7 @@ pub fn join(members: &[Member]) -> Result<Arc<dyn Device>> {
     let count = volume.media.len();
     if members.len() != count {
         let (have, want) = (members.len() - 1, count - 1);
-        let why = format!("lies on {want} regions of persistent memory, and {have} were given");
+        let why = format!("lies on {want} regions of persistent memory, and --nvm names {have}");
         return refuse(&own.path, why);
     }
     for (place, member) in members.iter().enumerate() {

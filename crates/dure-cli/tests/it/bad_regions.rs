@@ -155,8 +155,8 @@ fn regions_named_twice_too_few_or_too_many_are_refused() {
     };
     named(&[&a, &a], &[text(&a), "is named twice"]);
     named(&[&a, &v], &[text(&v), "is named twice"]);
-    named(&[&a], &[text(&v), "lies on 2 regions", "1 were given"]);
-    named(&[&a, &b, &c], &["lies on 2 regions", "3 were given"]);
+    named(&[&a], &[text(&v), "lies on 2 regions", "--nvm names 1"]);
+    named(&[&a, &b, &c], &["lies on 2 regions", "--nvm names 3"]);
     media.refused(&["check", text(&a)], &[text(&a), "is region 1", text(&v)]);
 }
 

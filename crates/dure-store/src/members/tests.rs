@@ -172,7 +172,7 @@ fn a_medium_alone_is_no_volume() {
     }
     let error = refused(&[&three.disk]);
     assert!(
-        error.contains("2 regions of persistent memory, and 0 were given"),
+        error.contains("2 regions of persistent memory, and --nvm names 0"),
         "{error}"
     );
 }
