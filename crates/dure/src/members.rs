@@ -84,8 +84,8 @@ fn places(path: &Path, head: &Head, regions: &[PathBuf]) -> Result<Vec<PathBuf>,
         }
         if !region.exists() {
             let why = format!(
-                "region {} of persistent memory of {} was here when it was made, and is missing; say \
-                 with --nvm where the {count} are",
+                "region {} of persistent memory of {} was here when it was made, and is missing; put \
+                 it back, or name all {count} with --nvm of `dure mount`, `check` or `info`",
                 n + 1,
                 path.display()
             );

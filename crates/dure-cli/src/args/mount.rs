@@ -50,11 +50,12 @@ pub struct Mount {
     /// nvm=auto|off|direct|emulated|optane (a volume on a DAX file is mapped and needs no flush;
     /// never; or nothing else will do; or any file is treated so, and what is synced survives the end
     /// of the server, not a power cut; or that, as slow as a module of Optane),
-    /// page_cache=dram|nvram|none (files in memory, too; or also what would be written back goes to
-    /// the volume's persistent memory first, of which it takes nvram=SIZE, half by default, and
-    /// moves to the disk when less than nvram_low=PERCENT of that is free, 25 by default:
-    /// nvram_absorb=all|sync, all data before the call returns, or what is synced; or used where they
-    /// lie, on a volume wholly in persistent memory), durability=posix|strict (a call is durable when it is synced; or when it
+    /// page_cache=dram|nvram|none (files are cached in memory; or so, and what would go to the disk
+    /// goes to the volume's persistent memory first; or files are used where they lie, on a volume
+    /// wholly in persistent memory), nvram=SIZE, nvram_low=PERCENT and nvram_absorb=all|sync (of
+    /// page_cache=nvram: how much persistent memory such data may take, half by default; less of that
+    /// free, 25 by default, moves data to the disk; all data goes there before the call returns, or
+    /// what is synced), durability=posix|strict (a call is durable when it is synced; or when it
     /// returns, as with page_cache=none by default), trace=EVENTS
     /// (keep so many events of the journals per core, for `dure top --trace`), log=FILE and
     /// log-level=error|warning|info|debug (where the server says why it stopped, and how much),
