@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dure_block::delay::DelayDevice;
+use dure_block::nvm::NvmDevice;
 use dure_block::ram::RamDevice;
 use dure_block::{Device, share};
-use dure_fs::{FileSystem, FormatOptions};
+use dure_fs::members::{Member, join};
+use dure_fs::{FileSystem, FormatOptions, NvmRegion};
+use dure_pmem::Region;
 use dure_sync::Arc;
 
 use crate::measure::Point;
@@ -59,6 +62,10 @@ pub struct Journal {
     /// Microseconds of a write and of a flush of the device `delay`.
     #[arg(long, value_delimiter = ',', default_value = "20,1000")]
     pub delay: Vec<u64>,
+    /// For each policy also a volume on such a device and on so many MiB of emulated persistent
+    /// memory, where its tables, logs and nodes are.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=65_536))]
+    pub nvm_mib: Option<u64>,
     /// How.
     #[command(flatten)]
     pub measuring: Measuring,
@@ -143,12 +150,19 @@ fn field(args: &Journal) -> Result<Field> {
         Source::Zram | Source::Loop => others(&source, bytes, &mut field)?,
     }
     for policy in policies(args, &mut field.left_out)? {
-        let medium = Medium::make(&source, bytes)?;
-        let device = dure_block::file::open_file(&medium.path, Default::default())?;
-        field.targets.push(volume(&policy, share(device))?);
-        field.media.push(medium);
+        for nvm_mib in kinds(args) {
+            let medium = Medium::make(&source, bytes)?;
+            let device = dure_block::file::open_file(&medium.path, Default::default())?;
+            field.targets.push(volume(&policy, share(device), nvm_mib)?);
+            field.media.push(medium);
+        }
     }
     Ok(field)
+}
+
+/// The kinds of volumes: those on a device, and those on a device and persistent memory.
+fn kinds(args: &Journal) -> impl Iterator<Item = Option<u64>> {
+    std::iter::once(None).chain(args.nvm_mib.map(Some))
 }
 
 fn others(source: &Source, bytes: u64, field: &mut Field) -> Result<()> {
@@ -166,9 +180,29 @@ fn others(source: &Source, bytes: u64, field: &mut Field) -> Result<()> {
     Ok(())
 }
 
-fn volume(policy: &str, device: Arc<dyn Device>) -> Result<Target> {
-    FileSystem::format(device.clone(), &FormatOptions::default())?;
-    Target::volume("dure", policy, device).with_context(|| format!("dure {policy}"))
+/// A volume on the device, and on so many MiB of emulated persistent memory.
+fn volume(policy: &str, device: Arc<dyn Device>, nvm_mib: Option<u64>) -> Result<Target> {
+    let mut format = FormatOptions::default();
+    let Some(mib) = nvm_mib else {
+        FileSystem::format(device.clone(), &format)?;
+        let target = Target::volume("dure", policy, device);
+        return target.with_context(|| format!("dure {policy}"));
+    };
+    let region = Region::anonymous(usize::try_from(mib << 20)?);
+    let region = region.context("emulated persistent memory")?;
+    let nvm = share(NvmDevice::in_memory("nvm", region));
+    format.nvm = vec![NvmRegion {
+        device: nvm.clone(),
+        path: "nvm".into(),
+        node: 0,
+    }];
+    FileSystem::format(device.clone(), &format)?;
+    let members = [nvm, device].map(|device| Member {
+        device,
+        path: String::new(),
+    });
+    let target = Target::volume("dure, logs in NVM", policy, join(&members)?);
+    target.with_context(|| format!("dure {policy} with persistent memory"))
 }
 
 /// Volumes on slow RAM devices: how flushes are shared.
@@ -178,10 +212,12 @@ fn slow_field(args: &Journal) -> Result<Field> {
     };
     let mut field = Field::default();
     for policy in policies(args, &mut field.left_out)? {
-        let ram = RamDevice::new("delay", args.size_mib << 8);
-        let (write, flush) = (Duration::from_micros(write), Duration::from_micros(flush));
-        let device = share(DelayDevice::new(share(ram), write, flush));
-        field.targets.push(volume(&policy, device)?);
+        for nvm_mib in kinds(args) {
+            let ram = RamDevice::new("delay", args.size_mib << 8);
+            let (write, flush) = (Duration::from_micros(write), Duration::from_micros(flush));
+            let device = share(DelayDevice::new(share(ram), write, flush));
+            field.targets.push(volume(&policy, device, nvm_mib)?);
+        }
     }
     Ok(field)
 }

@@ -81,7 +81,7 @@ pub(crate) fn options_of(name: &str, policy: &str) -> Result<MountOptions> {
 }
 
 /// Whether a volume with these options is used as persistent memory.
-fn nvm_of(name: &str, policy: &str) -> Result<Nvm> {
+pub(crate) fn nvm_of(name: &str, policy: &str) -> Result<Nvm> {
     let mut values = policy
         .split(',')
         .filter_map(|option| option.strip_prefix("nvm="));

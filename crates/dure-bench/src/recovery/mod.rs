@@ -3,8 +3,12 @@
 //! **Structure.** A volume in memory gets logs of the size wanted, which are filled; the file
 //! system is dropped as if the process had been killed, and what it left is mounted `repeat` times,
 //! each time on a copy of its own. Statistics of the mount say what was read and where the time
-//! went. **Invariants.** No checkpoint empties the logs on the way; every repetition recovers the
+//! went. With `--files` the volume lies in a file and has many files (`files`). **Invariants.** No checkpoint empties the logs on the way; every repetition recovers the
 //! same medium. **On a crash** nothing is left behind.
+
+mod files;
+
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
@@ -33,7 +37,20 @@ pub struct Recovery {
     /// What fills the logs [default: all].
     #[arg(long = "fill", value_enum)]
     pub fills: Vec<Fill>,
-    /// Policies of dure, as mount options [default: journal=per-core, journal=single].
+    /// Instead of those volumes in memory one in a file, with so many files of a page each: mounts
+    /// after a crash that has left logs of that size, and after an unmount.
+    #[arg(long, value_name = "N", conflicts_with = "fills", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub files: Option<u32>,
+    /// The directory of that file.
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "/dev/shm",
+        requires = "files"
+    )]
+    pub place: PathBuf,
+    /// Policies of dure, as mount options, nvm= too with --files [default: journal=per-core,
+    /// journal=single; with --files nvm=emulated,page_cache=none with both kinds of durability=].
     #[arg(long = "policy", value_name = "OPTION[,OPTION...]")]
     pub policies: Vec<String>,
     /// Threads that recover [default: 1, and one for each core].
@@ -109,6 +126,10 @@ pub(crate) fn run(args: &Recovery) -> Result<()> {
     let all = [1, u16::try_from(cores).unwrap_or(u16::MAX)];
     let default = if cores == 1 { &all[..1] } else { &all[..] };
     let threads = or_default(&args.threads, default);
+    if let Some(count) = args.files {
+        let rows = files::measure(args, count, threads)?;
+        return print(args, &rows, files::table);
+    }
     let policies: Vec<&str> = args.policies.iter().map(String::as_str).collect();
     let mut rows = Vec::new();
     for policy in or_default(&policies, &POLICIES) {
@@ -121,10 +142,18 @@ pub(crate) fn run(args: &Recovery) -> Result<()> {
             }
         }
     }
+    print(args, &rows, table)
+}
+
+fn print<R: Serialize>(
+    args: &Recovery,
+    rows: &[R],
+    table: fn(&[R], Columns) -> Table,
+) -> Result<()> {
     if args.json {
-        report::print(&serde_json::to_string_pretty(&rows).context("writing JSON")?);
+        report::print(&serde_json::to_string_pretty(rows).context("writing JSON")?);
     } else {
-        report::print(&table(&rows, Columns::of(args.wide)).to_string());
+        report::print(&table(rows, Columns::of(args.wide)).to_string());
     }
     Ok(())
 }
@@ -349,25 +378,39 @@ fn table(rows: &[Row], columns: Columns) -> Table {
 mod tests {
     use super::*;
 
+    fn args(files: Option<u32>) -> Recovery {
+        Recovery {
+            size_mib: 2,
+            fills: Vec::new(),
+            files,
+            place: std::env::temp_dir(),
+            policies: vec!["nvm=emulated,page_cache=none".into()],
+            threads: Vec::new(),
+            repeat: 2,
+            check: true,
+            json: false,
+            wide: false,
+        }
+    }
+
     #[test]
     fn full_logs_are_recovered_whole() {
         for fill in Fill::ALL {
             let crashed = crashed("journal=per-core", fill, 2 << 20, 2).unwrap();
-            let args = Recovery {
-                size_mib: 2,
-                fills: Vec::new(),
-                policies: Vec::new(),
-                threads: Vec::new(),
-                repeat: 2,
-                check: true,
-                json: false,
-                wide: false,
-            };
-            let runs = recover(&crashed, "journal=per-core", 2, &args).unwrap();
+            let runs = recover(&crashed, "journal=per-core", 2, &args(None)).unwrap();
             assert!(runs[0].1.log_bytes >= 2 << 20, "{runs:?}");
             assert!(runs[0].1.nodes > 0 && runs[0].1.transactions > 5);
             let row = row("", fill, runs);
             assert!(row.seconds > 0.0 && row.scan_seconds + row.apply_seconds <= row.seconds);
         }
+    }
+
+    #[test]
+    fn a_volume_of_many_files_is_recovered_whole() {
+        let rows = files::measure(&args(Some(3000)), 3000, &[2]).unwrap();
+        let after: Vec<&str> = rows.iter().map(|row| row.after).collect();
+        assert_eq!(after, ["unmount", "crash"]);
+        assert!(rows[0].log_mib == 0.0 && rows[1].log_mib >= 2.0, "{rows:?}");
+        assert!(rows[1].nodes > 100, "{rows:?}");
     }
 }
