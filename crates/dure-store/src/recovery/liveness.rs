@@ -2,8 +2,6 @@
 //! state. A free is never replayed (docs/design/journal-model.md, finding 8): the block may have
 //! been used again.
 
-use std::collections::BTreeMap;
-
 use super::Base;
 use super::replay::Replayed;
 use super::slots::Slots;
@@ -12,7 +10,7 @@ use crate::format::nat::NatEntry;
 use crate::format::summary::{OWNER_NONE, OWNER_SLOT, SummaryEntry};
 use crate::space::Space;
 use crate::units::SlotRef;
-use crate::units::{BlockNo, Nid, Run};
+use crate::units::{BlockNo, Nid, Run, to_usize};
 use zerocopy::little_endian::U64;
 
 /// Puts the space map right for every block a surviving record names.
@@ -20,32 +18,25 @@ use zerocopy::little_endian::U64;
 /// # Errors
 /// Errors of reading a summary or an owner's image.
 pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Result<()> {
-    let mut owners: BTreeMap<BlockNo, Vec<SlotRef>> = BTreeMap::new();
-    for (owner, run) in &replayed.blocks {
-        for n in 0..run.count {
-            let slot = owner.slot + u8::try_from(n).expect("checked when the note was read");
-            let block = BlockNo(run.first.0 + u64::from(n));
-            owners
-                .entry(block)
-                .or_default()
-                .push(SlotRef { slot, ..*owner });
-        }
-    }
+    let named = named_blocks(replayed);
     let mut slots = Slots::new(base, &replayed.nodes);
-    for (block, named) in owners {
+    for of_block in named.chunk_by(|a, b| a.0 == b.0) {
+        let block = of_block[0].0;
+        let mut owner = None;
+        for &(_, slot) in of_block {
+            if points_to(&mut slots, slot, block)? {
+                owner = Some(slot);
+                break;
+            }
+        }
         let run = Run {
             first: block,
             count: 1,
         };
-        let mut owner = None;
-        for &slot in &named {
-            if owner.is_none() && points_to(&mut slots, slot, block)? {
-                owner = Some(slot);
-            }
-        }
         if let Some(owner) = owner {
             own(space, block, owner)?;
-        } else if space.is_live(block) && !owned_elsewhere(base, &mut slots, space, block, &named)?
+        } else if space.is_live(block)
+            && !owned_elsewhere(base, &mut slots, space, block, of_block)?
         {
             space.mend_dead(run)?;
         }
@@ -69,10 +60,29 @@ pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Resu
     }
     // What recovery writes must not lie where a record points: if it crashes, the next one follows
     // the records again.
-    for (_, run) in &replayed.blocks {
-        space.fence(*run)?;
+    let blocks = named.chunk_by(|a, b| b.0.0 <= a.0.0 + 1);
+    for (first, last) in blocks.map(|run| (run[0].0, run[run.len() - 1].0)) {
+        let count = u32::try_from(last.0 - first.0 + 1).expect("blocks of one volume");
+        space.fence(Run { first, count })?;
     }
     Ok(())
+}
+
+/// Each block that a record names, with a slot it was allocated for or freed from, by block.
+fn named_blocks(replayed: &Replayed) -> Vec<(BlockNo, SlotRef)> {
+    let counts = replayed.blocks.iter().map(|(_, run)| u64::from(run.count));
+    let mut named = Vec::with_capacity(to_usize(counts.sum()));
+    for (owner, run) in &replayed.blocks {
+        for n in 0..run.count {
+            let slot = owner.slot + u8::try_from(n).expect("checked when the note was read");
+            let block = BlockNo(run.first.0 + u64::from(n));
+            named.push((block, SlotRef { slot, ..*owner }));
+        }
+    }
+    named.sort_unstable();
+    // Of most blocks there are two notes that say the same: it came to the slot, and it went.
+    named.dedup();
+    named
 }
 
 /// The block is live, and the slot's.
@@ -124,7 +134,7 @@ fn owned_elsewhere<B: Base>(
     slots: &mut Slots<'_, B>,
     space: &Space,
     block: BlockNo,
-    named: &[SlotRef],
+    named: &[(BlockNo, SlotRef)],
 ) -> Result<bool> {
     let entry = match space.owner(block) {
         Ok(entry) => entry,
@@ -148,7 +158,7 @@ fn owned_elsewhere<B: Base>(
         granule: entry.granule,
         slot: entry.slot,
     };
-    if named.contains(&owner) {
+    if named.contains(&(block, owner)) {
         return Ok(false);
     }
     match points_to(slots, owner, block) {

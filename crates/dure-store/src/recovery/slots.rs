@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::Base;
 use super::apply::Recovered;
 use crate::error::Result;
-use crate::format::inode::INODE_BODY;
+use crate::format::inode::{AttributesRecord, INODE_BODY};
 use crate::format::node::{NodeImage, NodeKind};
 use crate::format::slot::{SLOT_BYTES, Slot};
 use crate::units::{Ino, Nid, SlotRef};
@@ -77,7 +77,13 @@ pub(super) fn slots_begin(kind: NodeKind, granule: u8) -> Option<usize> {
 /// Where the slots of a granule lie in its payload, if it has any.
 fn slot_area(image: &NodeImage, granule: u8) -> Option<std::ops::Range<usize>> {
     let begin = slots_begin(image.kind, granule)?;
-    let is_file = |ino: Ino| image.inode(ino.index()).attributes.is_regular();
+    let is_file = |ino: Ino| {
+        let attributes = image.payload(usize::from(ino.index()));
+        let attributes = AttributesRecord::ref_from_bytes(attributes);
+        attributes
+            .expect("the payload of an attribute granule is a record")
+            .is_regular()
+    };
     let has_slots =
         image.kind == NodeKind::Leaf || Ino::of_data(Nid(0), granule).is_some_and(is_file);
     has_slots.then_some(begin..image.kind.payload(usize::from(granule)))
