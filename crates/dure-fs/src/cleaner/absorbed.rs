@@ -18,15 +18,20 @@ use dure_sync::CoreId;
 use super::{CleanReport, VICTIMS_PER_ROUND};
 use crate::volume::{Absorbed, Volume};
 
+/// Of so many neighbouring blocks one asks whether there is something to move.
+const BLOCKS_PER_LOOK: u32 = 32;
+
 impl Volume {
-    /// Pages of this partition went to these blocks: wakes its worker if a segment of persistent
-    /// memory was begun and too many are in use.
+    /// Pages of this partition went to these blocks: wakes its worker if too many blocks of
+    /// persistent memory are in use. Counting these reads what other cores write, so only a few
+    /// blocks of each segment ask, and those that found no room there.
     pub(crate) fn want_moves_if_many(&self, partition: CoreId, targets: &[Target]) {
-        let begins = |target: &Target| {
+        let asks = |target: &Target| {
             let place = self.layout.locate(target.block);
-            place.is_some_and(|(_, index)| index == 0)
+            place.is_some_and(|(_, index)| index.is_multiple_of(BLOCKS_PER_LOOK))
+                || !self.layout.is_in_nvm(target.block)
         };
-        if targets.iter().any(begins) && self.absorbed_over() > 0 {
+        if targets.iter().any(asks) && self.absorbed_over() > 0 {
             self.want_moves(partition);
         }
     }
@@ -74,20 +79,21 @@ impl Volume {
         let segment = u64::from(self.layout.segment_blocks);
         Some(Absorbed {
             blocks_max: u64::from(self.absorb()?.segments_max) * segment,
-            blocks: u64::from(self.space.nvm_data_segments()) * segment,
+            blocks: self.space.nvm_data_blocks(),
             moved: u64::try_from(self.counters.moved_blocks.sum()).unwrap_or(0),
             refused: u64::try_from(self.placement.absorb_refused.sum()).unwrap_or(0),
         })
     }
 
-    /// Segments of absorbed data that are too many.
+    /// Segments' worth of absorbed data that is too much.
     fn absorbed_over(&self) -> usize {
         let Some(absorb) = self.absorb() else {
             return 0;
         };
-        let high = self.options.nvram_high(absorb.segments_max);
-        let over = self.space.nvm_data_segments().saturating_sub(high);
-        dure_store::units::to_usize(u64::from(over))
+        let segment = u64::from(self.layout.segment_blocks);
+        let high = u64::from(self.options.nvram_high(absorb.segments_max)) * segment;
+        let over = self.space.nvm_data_blocks().saturating_sub(high);
+        dure_store::units::to_usize(over.div_ceil(segment))
     }
 
     /// Whether the block is where data only waits to be moved to the device.

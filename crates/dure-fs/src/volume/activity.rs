@@ -42,7 +42,7 @@ pub struct Activity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Absorbed {
-    /// Blocks of the segments that have such data, whether it lives or not.
+    /// Blocks that such data takes, and what is unused of open segments.
     pub blocks: u64,
     /// Blocks that it may have.
     pub blocks_max: u64,

@@ -206,8 +206,8 @@ impl Space {
     }
 
     /// The same in persistent memory beside a block device, for data that is to move to the device
-    /// later. `None` when that would open more than `segments_max` segments for data there, or there
-    /// is no wholly free one.
+    /// later. `None` when there are `segments_max` segments for data there, or no wholly free one for
+    /// another, and none of them has a free block.
     pub(crate) fn alloc_absorbed(&self, core: CoreId, segments_max: u32, want: u32) -> Option<Run> {
         let piece = self.absorb(core, segments_max, want)?;
         Some(Run {
@@ -216,9 +216,9 @@ impl Space {
         })
     }
 
-    /// Segments of data in persistent memory beside a block device.
-    pub fn nvm_data_segments(&self) -> u32 {
-        self.segments.nvm_data()
+    /// Blocks of data in persistent memory beside a block device.
+    pub fn nvm_data_blocks(&self) -> u64 {
+        self.segments.nvm_data_blocks()
     }
 
     /// A block for a node image, out of a reservation of the caller. `None` as in

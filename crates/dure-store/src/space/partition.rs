@@ -176,8 +176,10 @@ impl Space {
         piece.or_else(|| self.scrape(index, want))
     }
 
-    /// Up to `want` blocks in a row of a segment for absorbed data; `None` when it is full and there
-    /// are `segments_max` segments of data in persistent memory, or no wholly free one.
+    /// Up to `want` blocks in a row of a segment for absorbed data. While there are fewer than
+    /// `segments_max` segments of data in persistent memory another one is opened, so that pages that
+    /// are written together lie together; then what was overwritten or moved in one of them is used
+    /// again. `None` when nothing was.
     pub(super) fn absorb(&self, core: CoreId, segments_max: u32, want: u32) -> Option<Piece> {
         let mut partition = self.partitions.lock(core);
         if let Some(segment) = partition.absorbed.take()
@@ -186,15 +188,18 @@ impl Space {
             partition.absorbed = Some(segment);
             return Some(piece);
         }
-        // Partitions that open one at the same time may exceed the maximum by one each.
-        if self.segments.nvm_data() >= segments_max {
-            return None;
-        }
         let index = self.partitions.index(core);
         partition.turn = partition.turn.wrapping_add(1);
         let area = 0..self.layout.nvm_segments;
-        let mut parts = self.homes.order(index, &area, partition.turn).into_iter();
-        let piece = parts.find_map(|part| self.open_whole(index, &part, SegmentUse::Data, want))?;
+        let parts = self.homes.order(index, &area, partition.turn);
+        let whole = |part| self.open_whole(index, part, SegmentUse::Data, want);
+        // Partitions that open one at the same time may exceed the maximum by one each.
+        let may_open = self.segments.nvm_data() < segments_max;
+        let piece = match may_open {
+            true => parts.iter().find_map(whole),
+            false => None,
+        };
+        let piece = piece.or_else(|| self.open_slack_data(index, &area, want))?;
         partition.absorbed = Some(piece.segment);
         Some(piece)
     }
@@ -322,6 +327,29 @@ impl Space {
             }
         }
         None
+    }
+
+    /// Opens the nearest segment of data in the area with a fair number of free blocks.
+    fn open_slack_data(&self, index: u32, area: &Range<u32>, want: u32) -> Option<Piece> {
+        let fair = self.segments.segment_blocks / 8;
+        let near = self.ranges_from(index, area).flatten().map(SegNo);
+        near.filter(|segment| self.segments.slack(*segment) >= fair)
+            .find_map(|segment| {
+                let taken = self.segments.try_with(segment, |state| {
+                    if state.role != Role::Closed || state.usage != SegmentUse::Data {
+                        return None;
+                    }
+                    let taken = state.allocate(self.segments.segment_blocks, want)?;
+                    state.role = Role::Open;
+                    Some(taken)
+                });
+                let (first, count) = taken.flatten()?;
+                Some(Piece {
+                    segment,
+                    first,
+                    count,
+                })
+            })
     }
 
     /// Takes blocks from whatever segment has some, open or not.

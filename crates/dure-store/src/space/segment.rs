@@ -81,6 +81,8 @@ pub(crate) struct SegmentState {
     pub(crate) listed: bool,
     /// The use it is counted under.
     pub(crate) counted: SegmentUse,
+    /// Its free blocks that are counted as free in segments of data in persistent memory.
+    pub(crate) counted_free: u32,
     /// Owners set since the last write of the summary.
     pub(crate) overlay: Option<Box<Overlay>>,
     /// What counts of each summary pair.
@@ -101,6 +103,7 @@ impl SegmentState {
             sit_dirty: false,
             listed: true,
             counted: SegmentUse::Free,
+            counted_free: 0,
             overlay: None,
             summaries: [SlotCode::Unwritten; super::summary::PAIRS_MAX],
         }

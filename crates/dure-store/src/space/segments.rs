@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 use dure_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
-use dure_sync::{CachePadded, Mutex, MutexGuard};
+use dure_sync::{CachePadded, Counter, Mutex, MutexGuard};
 
 use super::segment::{Role, SegmentState};
 use crate::format::sit::SegmentUse;
@@ -72,6 +72,8 @@ pub(crate) struct Segments {
     in_nvm: u32,
     /// Those of them that hold data: bounds what is opened there, roughly, hence Relaxed.
     nvm_data: AtomicU32,
+    /// Free blocks of those of them that are closed.
+    nvm_data_free: Counter,
 }
 
 impl Segments {
@@ -88,6 +90,7 @@ impl Segments {
             uses,
             in_nvm: layout.nvm_segments,
             nvm_data: AtomicU32::new(0),
+            nvm_data_free: Counter::new(),
         }
     }
 
@@ -201,6 +204,13 @@ impl Segments {
         self.nvm_data.load(Ordering::Relaxed)
     }
 
+    /// Blocks of them that are in use; those of open segments all are.
+    pub(crate) fn nvm_data_blocks(&self) -> u64 {
+        let all = u64::from(self.nvm_data()) * u64::from(self.segment_blocks);
+        let free = u64::try_from(self.nvm_data_free.sum()).unwrap_or(0);
+        all.saturating_sub(free)
+    }
+
     fn run<R>(
         &self,
         segment: SegNo,
@@ -227,6 +237,9 @@ impl Segments {
             } else {
                 0
             };
+            if segment.0 < self.in_nvm {
+                self.count_free(state, free);
+            }
             let taken = u16::try_from(self.segment_blocks - free)
                 .expect("a segment has at most 512 blocks");
             group.taken[n].store(taken, Ordering::Relaxed);
@@ -244,6 +257,19 @@ impl Segments {
         }
         if state.sit_dirty || state.overlay.is_some() {
             set_bit(&group.dirty, segment, true);
+        }
+    }
+
+    /// Counts the free blocks of a segment in persistent memory.
+    fn count_free(&self, state: &mut SegmentState, free: u32) {
+        let free = match state.usage {
+            SegmentUse::Data => free,
+            _ => 0,
+        };
+        if free != state.counted_free {
+            let change = i64::from(free) - i64::from(state.counted_free);
+            self.nvm_data_free.add(change);
+            state.counted_free = free;
         }
     }
 }

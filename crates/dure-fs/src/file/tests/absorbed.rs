@@ -171,6 +171,25 @@ fn what_is_dead_is_not_moved() {
     assert!(content(&fs, &inode) == pattern(30));
 }
 
+/// Blocks of persistent memory whose pages were overwritten are used again, also in segments where
+/// another page lives.
+#[test]
+fn a_share_with_dead_blocks_is_not_full() {
+    let fs = world(&[("nvram", "2M")]).mount();
+    let (lives, often) = (file(&fs), nth_file(&fs, 1));
+    for round in 0..64 {
+        fs.write(&lives, round * 4096, &pattern(1), Stamp::Set)
+            .unwrap();
+        fs.write(&often, 0, &pattern(30), Stamp::Set).unwrap();
+    }
+    assert_eq!(places(&fs, &lives), (64, 0));
+    assert_eq!(places(&fs, &often), (30, 0));
+    let absorbed = fs.activity().absorbed.unwrap();
+    assert_eq!((absorbed.refused, absorbed.moved), (0, 0), "{absorbed:?}");
+    // What is free in an open segment counts as used.
+    assert!(absorbed.blocks <= 64 + 30 + 2 * 32, "{absorbed:?}");
+}
+
 #[test]
 fn a_full_share_lets_writes_go_to_the_disk() {
     let world = world(&[LEAST]);
