@@ -5,6 +5,7 @@ mod bench;
 mod collected;
 mod copy;
 mod documents;
+mod emulated;
 mod full;
 mod log;
 mod memory;
