@@ -1,4 +1,5 @@
 //! What the library adds to the file system, through its public calls.
 
 mod convenience;
+mod pages;
 mod rules;
