@@ -1,9 +1,9 @@
-//! Ctrl-C: what a bench made goes before the program does.
+//! Ctrl-C: what a bench or a demonstration made goes before the program does.
 //!
 //! **Problem.** A signal that ends the program at once leaves directories, mounts and devices.
 //! **Structure.** The first SIGINT or SIGTERM is noted ([`listen`]); workers and long preparations
 //! look for it now and then ([`check`]) and end with an error, so that everything is dropped as
-//! after any error; [`run`] around the bench then ends the program as the signal would have.
+//! after any error; [`run`] around the work then ends the program as the signal would have.
 //! **Invariants.** A second signal ends the program at once, whatever stays behind. **Crash.** What
 //! stays behind is removed by the next run in the same place.
 
@@ -18,22 +18,28 @@ use signal_hook::low_level::emulate_default_handler;
 static CAME: AtomicU32 = AtomicU32::new(0);
 
 /// Fails once a signal has come.
+///
+/// # Errors
+/// One has come: "interrupted".
 #[inline]
-pub(crate) fn check() -> Result<()> {
+pub fn check() -> Result<()> {
     if CAME.load(Ordering::Relaxed) != 0 {
         bail!("interrupted");
     }
     Ok(())
 }
 
-/// Runs a bench, and ends the program if a signal came meanwhile and the bench has ended with an
+/// Runs `work`, and ends the program if a signal came meanwhile and the work has ended with an
 /// error, with all it had made dropped.
-pub(crate) fn run(bench: impl FnOnce() -> Result<()>) -> Result<()> {
+///
+/// # Errors
+/// Those of the work.
+pub fn run<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     listen()?;
-    let ended = bench();
+    let ended = work();
     let signal = i32::try_from(CAME.load(Ordering::Relaxed)).expect("signals are few");
     if signal != 0 && ended.is_err() {
-        crate::note!("dure: interrupted; what the bench had made is removed");
+        crate::note!("dure: interrupted; what was made for it is removed");
         emulate_default_handler(signal).context("ending as the signal would have")?;
     }
     ended

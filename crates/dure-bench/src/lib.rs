@@ -22,7 +22,7 @@ pub mod checkpoint;
 pub mod directory;
 pub mod filebench;
 pub mod fxmark;
-mod interrupt;
+pub mod interrupt;
 pub mod journal;
 pub mod locks;
 pub mod measure;

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -215,6 +216,28 @@ fn ctrl_c_removes_what_the_bench_made() {
     assert!(listed.status.success());
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert!(!listed.contains("dure-bench"), "{listed}");
+}
+
+#[test]
+fn ctrl_c_removes_what_the_demo_made() {
+    let place = folder();
+    let mut running = Command::new(env!("CARGO_BIN_EXE_dure"))
+        .args(["demo", "--size", "64M"])
+        .env("TMPDIR", place.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(running.stderr.take().unwrap()).lines();
+    let begun = lines.any(|line| line.unwrap().starts_with("copy a real tree"));
+    assert!(begun, "it ended by itself");
+    let pid = running.id().to_string();
+    let told = Command::new("kill").args(["-INT", &pid]).status();
+    assert!(told.unwrap().success());
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    let ended = running.wait().unwrap();
+    assert_eq!(ended.signal(), Some(2), "{rest:?}");
+    assert!(rest.join(" ").contains("interrupted"), "{rest:?}");
+    assert!(is_empty(place.path()), "its folder is left");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `dure demo`: makes a volume, copies a real tree in, lets writers run, kills everything hard in
-//! the middle, recovers, checks, and verifies that every acknowledged write is there.
+//! the middle, recovers, checks, and verifies that every acknowledged write is there. Ctrl-C ends it
+//! with an error, which removes its folder, server and mount.
 
 mod source;
 mod stage;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
-use dure_bench::{note, say};
+use dure_bench::{interrupt, note, say};
 use dure_check::{CheckOptions, Data, check};
 use dure_fs::{FileSystem, FormatOptions};
 use dure_sync::clock;
@@ -28,6 +29,10 @@ pub(crate) fn run(args: &Demo) -> Result<u8> {
         writers::child(image)?;
         return Ok(exit::OK);
     }
+    interrupt::run(|| in_a_folder(args))
+}
+
+fn in_a_folder(args: &Demo) -> Result<u8> {
     let place = tempfile::Builder::new().prefix("dure-demo-").tempdir();
     let place = place.context("making a temporary directory")?;
     let image = place.path().join("volume.img");
@@ -50,6 +55,7 @@ fn timed<T>(
     steps: &mut Vec<Step>,
     work: impl FnOnce() -> Result<(T, String)>,
 ) -> Result<T> {
+    interrupt::check()?;
     note!("{what} ...");
     let start = clock::monotonic_ns();
     let (value, result) = work().with_context(|| what.to_owned())?;

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use dure_bench::interrupt;
 use dure_fuse::mount::Lazy;
 use dure_sync::{clock, thread};
 
@@ -125,6 +126,7 @@ fn start_server(image: &Path, at: &Path) -> Result<Child> {
 fn copy_host(sources: &Sources, target: &Path) -> Result<()> {
     fs::create_dir(target)?;
     for item in &sources.items {
+        interrupt::check()?;
         let to = target.join(&item.to);
         let done = match item.kind {
             ItemKind::Directory => fs::create_dir_all(&to),
@@ -159,7 +161,8 @@ fn wait_for_writes(acknowledged: &Acknowledged) {
     let start = clock::monotonic_ns();
     while clock::monotonic_ns() - start < WRITE_MS * 1_000_000 || acknowledged.is_empty() {
         thread::sleep(Duration::from_millis(10));
-        if clock::monotonic_ns() - start > 20 * WRITE_MS * 1_000_000 {
+        let waited = clock::monotonic_ns() - start;
+        if interrupt::check().is_err() || waited > 20 * WRITE_MS * 1_000_000 {
             return;
         }
     }
@@ -176,6 +179,7 @@ pub(super) fn through_library(
         let session = volume.root();
         session.create_dir(directory("tree"))?;
         for item in &sources.items {
+            interrupt::check()?;
             let to = directory("tree").join(&item.to);
             match item.kind {
                 ItemKind::Directory => session.create_dir_all(&to)?,
