@@ -1,6 +1,8 @@
 //! Exit codes. `check` follows fsck(8), and `rescue` tells a loss as it does; every other command
 //! ends with 0, 1 or 2.
 
+use dure_bench::note;
+
 /// Done.
 pub const OK: u8 = 0;
 /// The command failed; standard error says why.
@@ -17,3 +19,14 @@ pub const CHECK_FAILED: u8 = 8;
 pub const CHECK_USAGE: u8 = 16;
 /// `rescue`: something is lost.
 pub const RESCUE_LOST: u8 = 4;
+
+/// `OK` if nothing has failed; else every failure is told, the last one by the caller.
+pub(crate) fn unless(mut failed: Vec<anyhow::Error>) -> anyhow::Result<u8> {
+    let Some(last) = failed.pop() else {
+        return Ok(OK);
+    };
+    for error in &failed {
+        note!("dure: {}", crate::message(error));
+    }
+    Err(last)
+}

@@ -14,11 +14,10 @@ pub(crate) fn run(args: &Paths) -> Result<u8> {
     let session = volume.root();
     let mut buffer = vec![0; 1 << 20];
     for path in &args.paths {
-        let mut file = session.open(path)?;
+        let at = || args.volume.display().to_string();
+        let mut file = session.open(path).with_context(at)?;
         loop {
-            let got = file
-                .read(&mut buffer)
-                .with_context(|| path.display().to_string())?;
+            let got = file.read(&mut buffer).with_context(at)?;
             if got == 0 {
                 break;
             }

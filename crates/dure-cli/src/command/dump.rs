@@ -1,6 +1,7 @@
 //! `dure dump`.
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use dure_bench::print;
 use dure_block::nvm::Nvm;
 use dure_check::dump::{What, dump};
@@ -17,8 +18,20 @@ pub(crate) fn run(args: &Dump) -> Result<u8> {
     let done = dump(device, what, &mut text);
     // What could be read before an error is worth seeing.
     print::text(format_args!("{text}"));
-    done.with_context(|| args.volume.display().to_string())?;
+    done.with_context(|| asked(args))?;
     Ok(exit::OK)
+}
+
+/// The volume and the structure, as on the command line.
+fn asked(args: &Dump) -> String {
+    let kind = args.what.to_possible_value();
+    let kind = kind.as_ref().map_or("", |kind| kind.get_name());
+    let number = args.number.map(|number| format!(" {number}"));
+    format!(
+        "{}: {kind}{}",
+        args.volume.display(),
+        number.unwrap_or_default()
+    )
 }
 
 fn what(args: &Dump) -> Result<What> {

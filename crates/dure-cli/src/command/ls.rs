@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use dure::{FileKind, Metadata, Session};
 use dure_bench::say;
 
@@ -15,7 +15,8 @@ pub(crate) fn run(args: &Ls) -> Result<u8> {
     let session = volume.root();
     let several = args.paths.len() > 1 || args.recursive;
     for path in &args.paths {
-        list(&session, path, args, several)?;
+        let at = || args.volume.display().to_string();
+        list(&session, path, args, several).with_context(at)?;
     }
     Ok(exit::OK)
 }

@@ -169,7 +169,7 @@ fn prepare(args: &Mkfs, path: &Path, plans: &FormatOptions) -> Result<(Arc<dyn D
             path.display()
         );
     }
-    if args.size.is_some() && !found.is_file() {
+    if args.size.is_some() && volume::is_block_device(path) {
         bail!(
             "{}: a block device has its own size; leave out --size",
             path.display()

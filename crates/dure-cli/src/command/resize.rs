@@ -91,6 +91,16 @@ impl Sizes<'_> {
                 Size(self.layout.bytes())
             );
         }
+        if want == self.layout.total_blocks {
+            let next = match self.is_block_device {
+                true => "make the device larger first",
+                false => "give a larger size, as in 2G",
+            };
+            bail!(
+                "the volume has {} already; {next}",
+                Size(self.layout.bytes())
+            );
+        }
         Ok(want)
     }
 }

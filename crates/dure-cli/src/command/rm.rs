@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use dure::Volume;
 
 use crate::args::Rm;
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Rm) -> Result<u8> {
     let volume = volume::open(&args.volume, Access::Write)?;
     let session = volume.root();
     let root = session.metadata("/")?.ino();
-    let mut failed = None;
+    let mut failed = Vec::new();
     for path in &args.paths {
         let found = session.symlink_metadata(path).ok();
         if found.as_ref().is_some_and(|found| found.ino() == root) && !args.no_preserve_root {
@@ -35,9 +35,14 @@ pub(crate) fn run(args: &Rm) -> Result<u8> {
         };
         // The others are removed all the same, as rm(1) does.
         if let Err(error) = removed {
-            failed.get_or_insert(error);
+            let hint = if is_directory {
+                "; --recursive removes it with all it holds"
+            } else {
+                ""
+            };
+            failed.push(anyhow!("{}: {error}{hint}", args.volume.display()));
         }
     }
     volume::close(&volume, &args.volume)?;
-    failed.map_or(Ok(exit::OK), |error| Err(error.into()))
+    exit::unless(failed)
 }

@@ -206,3 +206,40 @@ fn what_can_only_be_read_is_mounted_so() {
     told(&why, &["can only be read", "`dure mount -o ro` shows it"]);
     assert!(volume.exists());
 }
+
+#[test]
+fn what_is_not_there_is_told_with_its_volume_and_the_way_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let image = text(&volume);
+    told(&refused(&["ls", image, "/no"]), &[image, "/no"]);
+    told(&refused(&["cat", image, "/no"]), &[image, "/no"]);
+    let why = refused(&["mkdir", image, "/a/b"]);
+    told(&why, &[image, "/a/b", "--parents"]);
+    printed(&["mkdir", "-p", image, "/a/b"]);
+    told(&refused(&["rm", image, "/a"]), &[image, "--recursive"]);
+    // Each that fails is told, and the others are removed.
+    let why = refused(&["rm", "-r", image, "/no", "/a", "/neither"]);
+    assert_eq!(why.lines().count(), 2, "{why}");
+    assert!(why.contains("/no:") && why.contains("/neither:"), "{why}");
+    assert_eq!(printed(&["ls", image]), "");
+    let why = refused(&["dump", image, "inode", "999999999"]);
+    told(&why, &[image, "inode 999999999"]);
+}
+
+#[test]
+fn what_an_option_or_a_size_lacks_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let place = text(folder.path());
+    let mount = |option| refused(&["mount", text(&volume), place, "-o", option]);
+    told(&mount("commit"), &["commit: it needs a value"]);
+    told(&mount("cache"), &["cache: it needs a value"]);
+    told(&mount("kommit=1"), &["unknown mount option", "--help"]);
+    for size in [&[][..], &["64M"]] {
+        let why = refused(&[&["resize", text(&volume)], size].concat());
+        told(&why, &["64.0 MiB already", "a larger size, as in 2G"]);
+    }
+    let why = refused(&["mkfs", "--size", "64M", "/dev/null"]);
+    told(&why, &["is a character device"]);
+}

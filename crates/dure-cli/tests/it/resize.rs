@@ -116,7 +116,10 @@ fn a_volume_on_a_block_device_that_became_larger_grows() {
     let mount = Mounted(directory);
     fs::write(mount.path("before"), "before").unwrap();
     let open = File::open(mount.path("before")).unwrap();
-    for (size, why) in [(None, "needs"), (Some("256M"), "leave out the size")] {
+    for (size, why) in [
+        (None, "device larger first"),
+        (Some("256M"), "leave out the size"),
+    ] {
         let arguments = ["resize", text(&mount.0)];
         let refusal = refused(&[&arguments[..], size.as_slice()].concat());
         assert!(refusal.contains(why), "{refusal}");

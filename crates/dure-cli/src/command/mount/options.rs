@@ -22,6 +22,7 @@ use rustix::process::geteuid;
 
 use crate::args::Mount;
 use crate::log::Level;
+use crate::manual::MOUNT_WORDS;
 use crate::metrics::Place;
 use crate::size::Size;
 use crate::volume;
@@ -106,6 +107,7 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             }
             (key, value) if set_policy(&mut options, key, value.unwrap_or_default())? => {}
             _ if args.sloppy => note!("dure: unknown mount option '{option}', left out"),
+            (key, None) if takes_value(key) => bail!("{key}: it needs a value, {key}=VALUE"),
             _ => bail!("unknown mount option '{option}'; `dure mount --help` lists them"),
         }
     }
@@ -115,6 +117,12 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
     }
     only_roots(settings.flags)?;
     Ok((options, settings))
+}
+
+/// Whether `key` is an option of ours that stands before a value.
+fn takes_value(key: &str) -> bool {
+    let words = MOUNT_WORDS.iter().filter_map(|word| word.split_once('='));
+    words.map(|(before, _)| before).any(|before| before == key)
 }
 
 /// Where the server's log goes, if not to the system's, and how much of it.
