@@ -57,6 +57,8 @@ mod topology;
 #[cfg(dure_backend = "sim")]
 pub mod sim;
 
+#[cfg(feature = "canaries")]
+pub mod amount;
 pub mod atomic;
 pub mod canary;
 pub mod clock;

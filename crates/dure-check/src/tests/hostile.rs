@@ -130,7 +130,7 @@ fn apply(volume: &TestVolume, disk: &Disk, damage: &Damage) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(dure_sync::amount::either(64, 256)))]
 
     #[test]
     fn any_damage_gives_a_report_or_an_error(

@@ -2,7 +2,7 @@
 //! belonged to, byte by byte, and leaves a volume that checks clean. Before it, a rescue reads out
 //! the same. A rebuild that is cut off can be done again.
 //!
-//! A sample runs with the other tests; `DURE_REPAIR_CASES=N` runs N cases, from seed
+//! A sample runs with the other tests, a larger one in CI; `DURE_REPAIR_CASES=N` runs N cases, from seed
 //! `DURE_REPAIR_SEED` on.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use dure_store::layout::FormatOptions;
 use dure_store::media::Region;
 use dure_store::read_layout;
 use dure_store::units::{BLOCK_BYTES, Ino, to_u64, to_usize};
-use dure_sync::Arc;
+use dure_sync::{Arc, amount};
 
 use super::aged::{Base, Case, Content, Left, base, files, mount};
 use crate::context::Context;
@@ -159,7 +159,7 @@ fn cases(some: u64) -> ([Base; 4], std::ops::Range<u64>) {
 
 #[test]
 fn what_no_destroyed_block_belonged_to_is_there_again() {
-    let (bases, seeds) = cases(24);
+    let (bases, seeds) = cases(amount::either(8, 24));
     let mut table: BTreeMap<(Left, &str), [usize; 4]> = BTreeMap::new();
     for seed in seeds {
         let case = Case::new(&bases[to_usize(seed % 4)], seed);
@@ -189,7 +189,7 @@ fn named_blocks(device: &Arc<RamDevice>) -> BTreeSet<u64> {
 /// much as the first would have.
 #[test]
 fn a_rebuild_that_is_cut_off_is_done_again() {
-    let (bases, seeds) = cases(8);
+    let (bases, seeds) = cases(amount::either(4, 8));
     let mut states = 0;
     for seed in seeds {
         let case = Case::new(&bases[to_usize(seed % 4)], seed);

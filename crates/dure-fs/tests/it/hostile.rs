@@ -30,7 +30,7 @@ fn patches() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(dure_sync::amount::either(128, 512)))]
 
     #[test]
     fn superblock(data in bytes(300)) {
@@ -49,7 +49,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(dure_sync::amount::either(50, 200)))]
 
     #[test]
     fn volume(data in patches()) {

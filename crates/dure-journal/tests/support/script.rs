@@ -7,6 +7,7 @@ use super::buffers::{Buffers, Change, Checkpoint, TestRules};
 use super::disk::{format, segment_at};
 use super::power::{Effort, cut_everywhere, reboot};
 use super::recover::mount;
+use dure_sync::amount;
 use dure_sync::random::Seeded;
 
 /// One step.
@@ -180,7 +181,7 @@ pub(crate) fn seeds(every_day: u64) -> u64 {
 /// Seeded scripts on one to three journals, cut everywhere. Gives the number of crash states.
 pub(crate) fn random_scripts(rules: TestRules) -> usize {
     let (mut states, mut moved) = (0, 0);
-    for seed in 0..seeds(200) {
+    for seed in 0..seeds(amount::either(90, 200)) {
         let journals = 1 + usize::try_from(seed % 3).unwrap();
         let run = run_random(seed, journals, Mix::ALL, rules).unwrap();
         states += run.states;
@@ -193,7 +194,7 @@ pub(crate) fn random_scripts(rules: TestRules) -> usize {
 /// Scripts long enough to wrap around the log. Gives the number of crash states.
 pub(crate) fn long_scripts(rules: TestRules) -> usize {
     let (mut states, mut full) = (0, 0);
-    for seed in 0..seeds(60) {
+    for seed in 0..seeds(amount::either(20, 60)) {
         let run = run_random(seed, 2, Mix::FULL_LOG, rules).unwrap();
         states += run.states;
         full += run.log_full;

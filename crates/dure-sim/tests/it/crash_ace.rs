@@ -5,6 +5,7 @@
 
 use dure_sim::crash::campaign::{Campaign, Plan, Tally};
 use dure_sim::crash::{Options, Workload};
+use dure_sync::amount;
 use dure_sync::canary::Rule;
 
 fn run(operations: u32, cores: usize, options: Options, workloads: u64) -> Tally {
@@ -39,12 +40,12 @@ fn must_be_clean(tally: &Tally) {
 
 #[test]
 fn a_share_of_two_operations() {
-    must_be_clean(&run(2, 3, Options::default(), 200));
+    must_be_clean(&run(2, 3, Options::default(), amount::either(50, 200)));
 }
 
 #[test]
 fn a_share_of_three_operations() {
-    must_be_clean(&run(3, 3, Options::default(), 200));
+    must_be_clean(&run(3, 3, Options::default(), amount::either(50, 200)));
 }
 
 #[test]
@@ -67,7 +68,7 @@ fn canary_a_commit_without_a_flush_is_noticed() {
 #[test]
 fn the_same_share_writes_and_finds_the_same() {
     let counts = || {
-        let tally = run(2, 1, Options::default(), 100);
+        let tally = run(2, 1, Options::default(), amount::either(25, 100));
         (
             tally.place,
             tally.equal,

@@ -8,6 +8,7 @@ use dure_block::crash::{Selection, Tear};
 use dure_sim::crash::{
     At, Base, Call, CrashSteps, Options, Recording, Step, Times, Workload, cores, run_all, workload,
 };
+use dure_sync::amount;
 
 fn bases() -> Vec<Base> {
     let base = |calls: &&'static [_]| Base::new(calls).expect("a volume can be made");
@@ -15,14 +16,16 @@ fn bases() -> Vec<Base> {
 }
 
 /// Of the pairs, the part that a sample holds is one in this many.
-const SAMPLE: usize = 5;
+fn sample() -> usize {
+    amount::either(20, 5)
+}
 
 #[track_caller]
 fn must_hold(name: &str, all: Vec<Workload>) {
     let full = std::env::var("DURE_CRASH").is_ok();
     let workloads: Vec<_> = all
         .into_iter()
-        .step_by(if full { 1 } else { SAMPLE })
+        .step_by(if full { 1 } else { sample() })
         .collect();
     for tear in [Tear::None, Tear::Sectors] {
         let options = Options {

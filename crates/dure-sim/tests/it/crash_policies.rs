@@ -14,11 +14,16 @@ use dure_fs::{DirectoryRule, MountOptions, RangeRule};
 use dure_sim::crash::{
     Base, CrashSteps, Options, Workload, cores, mount_options, run_all, workload,
 };
+use dure_sync::amount;
 
-/// Of the workloads, the part that a sample holds is one in this many.
-const SAMPLE: u64 = 40;
-/// The same for `DURE_CRASH=full`.
-const SAMPLE_FULL: u64 = 10;
+/// Of the workloads, the part that a sample holds is one in this many; of those that take a range
+/// with another range lock, too.
+fn sample() -> (u64, u64) {
+    match variable("DURE_CRASH") {
+        Some(_) => (10, 1),
+        None => amount::either((160, 4), (40, 1)),
+    }
+}
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -52,17 +57,19 @@ fn chosen(policies: &str) -> Vec<Workload> {
         return all;
     }
     if variable("DURE_CRASH_EXHAUSTIVE").is_none() {
-        let full = variable("DURE_CRASH").is_some();
-        let one_in = if full { SAMPLE_FULL } else { SAMPLE };
+        let (one_in, one_in_ranges) = sample();
         let seed = variable("DURE_CRASH_SEED").map_or(1, |seed| seed.parse().expect("a number"));
         // The first write of a file makes its range lock, the second takes a range.
         let ranges = policies.contains("range_lock=");
         let takes_a_range = |text: &str| ranges && text.matches("write ").count() > 1;
         all.retain(|workload| {
             let text = format!("{policies} {workload}");
-            takes_a_range(&text)
-                || xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed)
-                    .is_multiple_of(one_in)
+            let one_in = if takes_a_range(&text) {
+                one_in_ranges
+            } else {
+                one_in
+            };
+            xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed).is_multiple_of(one_in)
         });
     }
     all

@@ -15,8 +15,8 @@ use dure_sim::crash::{
     Base, Call, Counts, CrashFrom, CrashSteps, Options, Recording, Step, Tree, Workload, cores,
     mount_options, workload,
 };
-use dure_sync::Arc;
 use dure_sync::atomic::{AtomicUsize, Ordering};
+use dure_sync::{Arc, amount};
 
 fn is_exhaustive() -> bool {
     std::env::var("DURE_CRASH_EXHAUSTIVE").is_ok()
@@ -43,7 +43,10 @@ fn options(from: CrashFrom) -> Options {
 
 /// Every so many workloads, and so many crashes of each.
 fn sample() -> (usize, usize) {
-    if is_exhaustive() { (2, 40) } else { (25, 6) }
+    match is_exhaustive() {
+        true => (2, 40),
+        false => amount::either((100, 6), (25, 6)),
+    }
 }
 
 fn workloads() -> Vec<Workload> {

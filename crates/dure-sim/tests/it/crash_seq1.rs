@@ -8,9 +8,12 @@
 
 use dure_block::crash::{Selection, Tear};
 use dure_sim::crash::{Base, Options, Outcome, Workload, run_all, workload};
+use dure_sync::amount;
 
 /// Of the workloads, the part that a sample holds is one in this many.
-const SAMPLE: u64 = 6;
+fn sample() -> u64 {
+    amount::either(24, 6)
+}
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -27,7 +30,7 @@ fn chosen(all: Vec<Workload>) -> Vec<Workload> {
     let seed = variable("DURE_CRASH_SEED").map_or(1, |seed| seed.parse().expect("a number"));
     let is_chosen = |workload: &Workload| {
         let text = workload.to_string();
-        xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed).is_multiple_of(SAMPLE)
+        xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed).is_multiple_of(sample())
     };
     all.into_iter().filter(is_chosen).collect()
 }

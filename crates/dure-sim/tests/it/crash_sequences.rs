@@ -7,6 +7,7 @@
 
 use dure_block::crash::{Selection, Tear};
 use dure_sim::crash::{Base, CrashSteps, Options, Workload, run_all, sequence, workload};
+use dure_sync::amount;
 
 fn variable(name: &str, otherwise: u64) -> u64 {
     let text = std::env::var(name).ok();
@@ -18,7 +19,7 @@ fn random_sequences() {
     let base = |calls: &&'static [_]| Base::new(calls).expect("a volume can be made");
     let bases: Vec<Base> = workload::SETUPS.iter().map(base).collect();
     let seed = variable("DURE_CRASH_SEED", 1);
-    let count = variable("DURE_CRASH_COUNT", 150);
+    let count = variable("DURE_CRASH_COUNT", amount::either(40, 150));
     let make = |seed: u64| sequence::random(seed, 2 + usize::try_from(seed % 5).expect("small"));
     let workloads: Vec<Workload> = (seed..seed + count).map(make).collect();
     for tear in [Tear::None, Tear::Sectors] {

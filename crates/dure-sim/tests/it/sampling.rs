@@ -3,6 +3,7 @@
 
 use dure_block::crash::{Selection, Tear};
 use dure_sim::crash::{Workload, sequence, workload};
+use dure_sync::amount;
 
 fn variable(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -27,11 +28,12 @@ pub(crate) fn selection(tear: Tear) -> Selection {
     }
 }
 
-/// Of the workloads of one operation one in `part`; others with another `salt`.
+/// Of the workloads of one operation one in `part` in CI, and fewer every day; others with another
+/// `salt`.
 pub(crate) fn one_operation(part: u64, salt: u64) -> Vec<Workload> {
     let mut all = workload::one_operation();
     if !is_exhaustive() {
-        let seed = seed() + salt;
+        let (seed, part) = (seed() + salt, part * amount::either(4, 1));
         all.retain(|workload| {
             let text = workload.to_string();
             xxhash_rust::xxh3::xxh3_64_with_seed(text.as_bytes(), seed).is_multiple_of(part)
@@ -42,7 +44,11 @@ pub(crate) fn one_operation(part: u64, salt: u64) -> Vec<Workload> {
 
 /// Random sequences of two to four operations.
 pub(crate) fn sequences() -> Vec<Workload> {
-    let count = if is_exhaustive() { 500 } else { 40 };
+    let count = if is_exhaustive() {
+        500
+    } else {
+        amount::either(10, 40)
+    };
     let make = |seed: u64| sequence::random(seed, 2 + usize::try_from(seed % 3).expect("small"));
     (seed()..seed() + count).map(make).collect()
 }

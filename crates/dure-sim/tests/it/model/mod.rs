@@ -8,7 +8,7 @@ use dure::MountOptions;
 use dure_sim::model::{
     ModelFs, Mounted, Operation, Real, Step, agree, compare, compare_mounted, shrink,
 };
-use dure_sync::thread;
+use dure_sync::{amount, thread};
 
 use generator::sequence;
 
@@ -24,7 +24,7 @@ fn number(variable: &str) -> Option<u64> {
 
 fn seeds(usual: u64) -> std::ops::Range<u64> {
     let first = number("DURE_SEED").unwrap_or(0);
-    first..first + number("DURE_CASES").unwrap_or(usual)
+    first..first + number("DURE_CASES").unwrap_or(amount::either(usual.div_ceil(3), usual))
 }
 
 fn small_cache() -> MountOptions {
