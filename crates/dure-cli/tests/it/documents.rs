@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use dure_cli::manual::PAGES;
+use dure_cli::manual::{pages as manual_pages, pages_to_run};
 
 use crate::pages::pages;
 use crate::program::{can_mount, printed, text, volume};
@@ -65,7 +65,7 @@ const NOT_RUN: [&str; 5] = ["demo", "sim", "sim crash", "sim conflicts", "top"];
 /// Without the feature `wrap_help` of clap the options of `dure mount` are one line of 4,500 columns.
 #[test]
 fn every_help_has_lines_that_can_be_read() {
-    for page in PAGES {
+    for page in manual_pages() {
         for help in ["-h", "--help"] {
             let arguments: Vec<&str> = page.command.split(' ').chain([help]).collect();
             let text = printed(&arguments);
@@ -78,7 +78,7 @@ fn every_help_has_lines_that_can_be_read() {
 #[test]
 fn the_examples_of_the_manual_work() {
     let mounts = can_mount();
-    for page in PAGES {
+    for page in pages_to_run() {
         let needs_mount = ["mount", "umount"].contains(&page.command);
         if NOT_RUN.contains(&page.command) || (needs_mount && !mounts) {
             continue;

@@ -1,7 +1,5 @@
 //! Image files that are used as if they were persistent memory.
 
-#![expect(clippy::unwrap_used, reason = "tests panic")]
-
 use std::fs;
 
 use crate::program::{Mounted, can_mount, dure, errors, printed, refused, text, volume};

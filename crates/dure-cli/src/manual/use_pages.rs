@@ -1,0 +1,200 @@
+//! Pages of commands that use volumes, and of the proofs. A test runs their examples.
+
+use super::{Page, STATUS, page};
+
+const CHECK: &[(&str, &str)] = &[
+    ("0", "nothing is wrong"),
+    ("1", "errors were found and repaired"),
+    ("4", "errors are left"),
+    ("8", "the check itself failed; standard error says why"),
+    ("16", "wrong arguments"),
+];
+const RESCUE: &[(&str, &str)] = &[
+    ("0", "all is there"),
+    ("1", "the rescue failed; what was copied stays"),
+    ("2", "wrong arguments"),
+    (
+        "4",
+        "something is lost, each in a line that begins with 'lost:'",
+    ),
+];
+const UNDO: &[(&str, &str)] = &[
+    ("0", "the volume is as it was before the repair"),
+    ("1", "refused, or it failed; standard error says why"),
+    ("2", "wrong arguments"),
+];
+const CRASH: &[(&str, &str)] = &[
+    ("0", "every state was as the contract allows"),
+    ("1", "a state was not, or it failed"),
+    ("2", "wrong arguments"),
+];
+const CONFLICTS: &[(&str, &str)] = &[
+    ("0", "every call answered as the model says"),
+    (
+        "1",
+        "one did not, or the share is below --at-least, or it failed",
+    ),
+    ("2", "wrong arguments"),
+];
+
+/// The pages of commands that use volumes, in the order of the commands.
+pub(super) const PAGES: &[Page] = &[
+    page(
+        "mkfs",
+        &[
+            (
+                "An image file of 1 GiB, which takes room as it is used",
+                "dure mkfs new.img --size 1G",
+            ),
+            (
+                "The same by the name that mkfs(8) calls",
+                "mkfs.dure --size 1G -L data other.img",
+            ),
+        ],
+        STATUS,
+    ),
+    page(
+        "mount",
+        &[
+            (
+                "Until dure umount, or the next boot",
+                "dure mount v.img dir",
+            ),
+            (
+                "To look only, with a cache of 64 MiB",
+                "dure mount -o ro,cache=64M v.img dir",
+            ),
+            (
+                "With numbers for Prometheus",
+                "dure mount --metrics unix:/run/dure.prom v.img dir",
+            ),
+            (
+                "At each boot, a line of /etc/fstab",
+                "/srv/v.img  /srv/data  dure  defaults,nofail  0 0",
+            ),
+        ],
+        STATUS,
+    ),
+    page(
+        "umount",
+        &[("It returns when everything is durable", "dure umount dir")],
+        STATUS,
+    ),
+    page(
+        "check",
+        &[
+            ("Structures only", "dure check v.img"),
+            ("File data, too", "dure check --data v.img"),
+            (
+                "Repair, and keep what is needed to take the repair back",
+                "dure check --repair --undo /dev/shm/v.undo v.img",
+            ),
+        ],
+        CHECK,
+    ),
+    page(
+        "undo",
+        &[(
+            "After a repair with --undo",
+            "dure undo /dev/shm/v.undo v.img",
+        )],
+        UNDO,
+    ),
+    page(
+        "rescue",
+        &[(
+            "Copy out what is left, and keep what is lost in a list",
+            "dure rescue v.img rescued 2> lost",
+        )],
+        RESCUE,
+    ),
+    page(
+        "resize",
+        &[
+            ("An image file", "dure resize v.img 128M"),
+            ("A partition that was made larger", "dure resize /dev/sdX1"),
+            ("While it is mounted", "dure resize /srv/data 2G"),
+        ],
+        STATUS,
+    ),
+    page(
+        "trim",
+        &[("After files were removed", "dure trim v.img")],
+        STATUS,
+    ),
+    page(
+        "info",
+        &[
+            ("Size, room and history", "dure info v.img"),
+            ("What recovery would do", "dure info --journal v.img"),
+        ],
+        STATUS,
+    ),
+    page(
+        "top",
+        &[
+            ("Every two seconds", "dure top -d 2 v.img"),
+            ("Once, for a program", "dure top --once --json v.img"),
+        ],
+        STATUS,
+    ),
+    page("ls", &[("All there is", "dure ls -lR v.img /")], STATUS),
+    page(
+        "cat",
+        &[("A file to standard output", "dure cat v.img /note")],
+        STATUS,
+    ),
+    page(
+        "put",
+        &[(
+            "A file of the host into a directory",
+            "dure put v.img note /",
+        )],
+        STATUS,
+    ),
+    page(
+        "get",
+        &[(
+            "A file to the host, under another name",
+            "dure get v.img /note copied",
+        )],
+        STATUS,
+    ),
+    page("rm", &[("A tree", "dure rm -r v.img /tree")], STATUS),
+    page(
+        "mkdir",
+        &[("With its parents", "dure mkdir -p v.img /tree/deep")],
+        STATUS,
+    ),
+    page(
+        "dump",
+        &[
+            ("Which slots count", "dure dump v.img volume"),
+            ("An inode", "dure dump v.img inode 1"),
+        ],
+        STATUS,
+    ),
+    page(
+        "demo",
+        &[("Without FUSE", "dure demo --no-mount --size 256M")],
+        STATUS,
+    ),
+    page(
+        "sim",
+        &[("A hundred workloads", "dure sim crash --count 100")],
+        STATUS,
+    ),
+    page(
+        "sim crash",
+        &[(
+            "A hundred workloads of two operations",
+            "dure sim crash --seq 2 --count 100",
+        )],
+        CRASH,
+    ),
+    page(
+        "sim conflicts",
+        &[("One pair in a hundred", "dure sim conflicts --every 100")],
+        CONFLICTS,
+    ),
+];
