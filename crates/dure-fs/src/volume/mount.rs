@@ -12,7 +12,7 @@ use dure_sync::range_lock::WordBudget;
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, Weak};
 
 use super::memory::Shares;
-use super::{FileSystem, MountOptions, Volume, VolumeCounters, background};
+use super::{FileSystem, MountOptions, PageCaching, Volume, VolumeCounters, background};
 use crate::directory::dentry_cache::DentryCache;
 use crate::file::PageCache;
 use crate::file::body::Body;
@@ -119,7 +119,8 @@ impl Volume {
         let cores = to_usize(u64::from(journals));
         let shares = Shares::of(&options, journals);
         let (pages, logged) = (shares.pages, shares.logged_pages);
-        let pages = PageCache::new(cores, pages, logged, shares.dirty_pages);
+        let absorbs = options.page_cache == Some(PageCaching::Nvram);
+        let pages = PageCache::new(cores, pages, logged, shares.dirty_pages).absorbing(absorbs);
         let store = mount.run(shares.of_store(), pages.frames())?;
         let counters = VolumeCounters::default();
         counters.inodes.add(store.inodes_found);

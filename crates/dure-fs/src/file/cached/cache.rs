@@ -54,24 +54,45 @@ const IDLE_PAUSE: Duration = Duration::from_millis(1);
 /// Pages written back at least when memory runs out.
 const WRITE_BACK_PAGES: u64 = 256;
 
+/// Inodes that an eviction asks for pages that are cheap to read again, before it takes others.
+const CHEAP_LOOKS: usize = 8;
+
 /// Inodes by number, and where the sweep goes on.
 #[derive(Debug, Default)]
 struct InodeList {
     inodes: BTreeMap<u64, Arc<Inode>>,
     hand: u64,
+    /// The hand of evictions of pages that are cheap to read again.
+    cheap_hand: u64,
 }
 
 impl InodeList {
-    /// The inode behind the hand, which moves on, round and round. It stays on the list.
+    /// The inode at the hand, or the first one behind it, round and round. It stays on the list.
+    fn at_hand(&self) -> Option<Arc<Inode>> {
+        self.from(self.hand)
+    }
+
+    /// The same of the hand for cheap pages.
+    fn at_cheap_hand(&self) -> Option<Arc<Inode>> {
+        self.from(self.cheap_hand)
+    }
+
+    fn from(&self, hand: u64) -> Option<Arc<Inode>> {
+        let mut behind = self.inodes.range(hand..);
+        let next = behind.next().or_else(|| self.inodes.iter().next());
+        next.map(|(_, inode)| inode.clone())
+    }
+
+    /// Moves the hand behind this inode.
+    fn pass(&mut self, inode: &Inode) {
+        self.hand = inode.ino.0 + 1;
+    }
+
+    /// The inode at the hand, which moves on.
     fn next(&mut self) -> Option<Arc<Inode>> {
-        let next = self
-            .inodes
-            .range(self.hand..)
-            .next()
-            .or_else(|| self.inodes.iter().next());
-        let (&ino, inode) = next?;
-        self.hand = ino + 1;
-        Some(inode.clone())
+        let next = self.at_hand()?;
+        self.pass(&next);
+        Some(next)
     }
 }
 
@@ -94,6 +115,8 @@ pub(crate) struct PageCounters {
 #[derive(Debug)]
 pub(crate) struct PageCache {
     pub(super) budget: CacheBudget,
+    /// Whether pages may lie in persistent memory beside a block device.
+    absorbs: bool,
     pub(super) frames: Arc<FramePool>,
     /// Inodes with pages. [CACHED_LIST]
     cached: PerCore<Mutex<CACHED_LIST, InodeList>>,
@@ -119,6 +142,7 @@ impl PageCache {
         let stack = (pages / (4 * to_u64(cores))).min(STACK_FRAMES_MAX);
         PageCache {
             budget: CacheBudget::new(cores, pages),
+            absorbs: false,
             frames: Arc::new(FramePool::new(cores, to_usize(stack), to_usize(slab_pages))),
             cached: PerCore::new(cores, |_| Mutex::default()),
             dirty: PerCore::new(cores, |_| Mutex::default()),
@@ -126,6 +150,11 @@ impl PageCache {
             dirty_pages: DirtyPages::new(cores, dirty_max),
             counters: PageCounters::default(),
         }
+    }
+
+    /// The same of a volume whose pages may lie in persistent memory beside a block device.
+    pub(crate) fn absorbing(self, absorbs: bool) -> PageCache {
+        PageCache { absorbs, ..self }
     }
 
     /// The memory of pages that are not in use.
@@ -243,41 +272,88 @@ impl PageCache {
     }
 
     /// Gives up to `want` clean pages of any inode back to the budget. Waits for no inode lock;
-    /// inodes that are in use are passed over.
+    /// inodes that are in use are passed over. CLOCK over the pages of all inodes of a list, one inode
+    /// after the other: if each inode gave a page in turn, a file that is read once would keep its
+    /// pages, and one that is in use lose them.
     pub(in crate::file) fn evict(&self, core: CoreId, want: u64) -> u64 {
-        let mut evicted = 0;
+        let mut evicted = self.evict_cheap(core, want);
+        if evicted >= want {
+            return evicted;
+        }
         for n in 0..self.cached.len() {
             let list = self
                 .cached
                 .get(nth_core(core.index() + n, self.cached.len()));
-            let tries = list.lock().inodes.len();
-            for _ in 0..tries {
+            // A first look at a page may only find that it was used.
+            let looks = 2 * list.lock().inodes.len() + 1;
+            for _ in 0..looks {
+                let at_hand = list.lock().at_hand();
+                let Some(inode) = at_hand else {
+                    break;
+                };
+                let (pages, ended) = self.evict_from(core, &inode, want - evicted);
+                evicted += pages;
+                if ended {
+                    list.lock().pass(&inode);
+                }
                 if evicted >= want {
                     return evicted;
                 }
-                let Some(inode) = list.lock().next() else {
-                    break;
-                };
-                evicted += self.evict_from(core, &inode, want - evicted);
             }
         }
         evicted
     }
 
-    fn evict_from(&self, core: CoreId, inode: &Inode, want: u64) -> u64 {
-        let Some(mut state) = inode.state().try_write() else {
+    /// Gives up to `want` clean pages back that can be had again from persistent memory, of a few
+    /// inodes on the caller's list: a hand of its own, for CLOCK stays with one inode for long, while
+    /// such pages gather in others.
+    fn evict_cheap(&self, core: CoreId, want: u64) -> u64 {
+        let mut evicted = 0;
+        if !self.absorbs {
             return 0;
+        }
+        let list = self.cached.get(core);
+        for _ in 0..CHEAP_LOOKS {
+            let at_hand = list.lock().at_cheap_hand();
+            let Some(inode) = at_hand else {
+                break;
+            };
+            if let Some(mut state) = inode.state().try_write() {
+                let file = state.file_mut();
+                let taken = |frame| self.drop_frame(core, frame);
+                let pages = file.pages.evict_cheap(to_usize(want - evicted), taken);
+                file.pages.tidy();
+                self.note_evicted(pages);
+                self.unlist(&inode, file, false);
+                evicted += to_u64(pages);
+            }
+            if evicted >= want {
+                break;
+            }
+            list.lock().cheap_hand = inode.ino.0 + 1;
+        }
+        evicted
+    }
+
+    fn note_evicted(&self, pages: usize) {
+        let pages = i64::try_from(pages).expect("there are fewer than 2^63 pages in memory");
+        self.counters.evicted.add(pages);
+    }
+
+    /// The same of one inode. Also returns whether the hand has passed all its pages.
+    fn evict_from(&self, core: CoreId, inode: &Inode, want: u64) -> (u64, bool) {
+        let Some(mut state) = inode.state().try_write() else {
+            return (0, true);
         };
         let file = state.file_mut();
         let evicted = file
             .pages
             .evict(to_usize(want), |frame| self.drop_frame(core, frame));
+        let ended = file.pages.is_swept();
         file.pages.tidy();
-        self.counters
-            .evicted
-            .add(i64::try_from(evicted).expect("there are fewer than 2^63 pages in memory"));
+        self.note_evicted(evicted);
         self.unlist(inode, file, false);
-        to_u64(evicted)
+        (to_u64(evicted), ended)
     }
 }
 

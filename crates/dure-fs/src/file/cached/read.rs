@@ -105,6 +105,15 @@ enum Gap {
     Run(Vec<Slot>),
 }
 
+/// Pages that were read.
+#[derive(Clone, Copy)]
+struct Read<'b> {
+    first: u64,
+    bytes: &'b [u8],
+    /// From where a read costs little.
+    cheap: bool,
+}
+
 impl Volume {
     /// [`Body::read`](crate::file::body::Body::read).
     #[inline]
@@ -278,7 +287,12 @@ impl Volume {
         let bytes = &data.as_slice()[..good * BLOCK_BYTES];
         let len = (bytes.len() - within).min(buf.len());
         buf[..len].copy_from_slice(&bytes[within..within + len]);
-        let read = (page, bytes);
+        let cheap = self.absorb().is_some() && self.layout.is_in_nvm(slots[0].block());
+        let read = Read {
+            first: page,
+            bytes,
+            cheap,
+        };
         if !self.keep_shared(inode, &state, read, &mut grant) {
             let changes = state.file().map_changes;
             drop(state);
@@ -288,19 +302,13 @@ impl Volume {
     }
 
     /// Puts pages that were read into the cache, if the map has not changed since `changes`.
-    fn keep_read(
-        &self,
-        inode: &Arc<Inode>,
-        changes: u64,
-        (first, bytes): (u64, &[u8]),
-        grant: &mut Grant<'_>,
-    ) {
+    fn keep_read(&self, inode: &Arc<Inode>, changes: u64, read: Read<'_>, grant: &mut Grant<'_>) {
         let mut state = inode.state().write_keep_cached();
         let file = state.file_mut();
         if file.map_changes == changes {
-            insert(&mut file.pages, (first, bytes), grant);
+            insert(&mut file.pages, read, grant);
             self.pages.note_cached(grant.core(), inode, file);
-            self.note_loaded(bytes);
+            self.note_loaded(read.bytes);
         }
     }
 
@@ -310,7 +318,7 @@ impl Volume {
         &self,
         inode: &Inode,
         state: &Shared<'_>,
-        (first, bytes): (u64, &[u8]),
+        read: Read<'_>,
         grant: &mut Grant<'_>,
     ) -> bool {
         // Only a holder of the exclusive inode lock may list it.
@@ -318,14 +326,14 @@ impl Volume {
         let Some(pending_pages) = inode.state().pending_pages().filter(|_| is_listed) else {
             return false;
         };
-        let pages = first..first + to_u64(bytes.len() / BLOCK_BYTES);
+        let pages = read.first..read.first + to_u64(read.bytes.len() / BLOCK_BYTES);
         let mut held = pending_pages.take();
         if held.is_full() {
             return false;
         }
         pending_pages.announce(&held, pages);
-        insert(&mut held.pages, (first, bytes), grant);
-        self.note_loaded(bytes);
+        insert(&mut held.pages, read, grant);
+        self.note_loaded(read.bytes);
         true
     }
 
@@ -441,12 +449,13 @@ impl Volume {
 }
 
 /// Puts pages that were read into a store, unless they have come to it meanwhile.
-fn insert(pages: &mut PageStore, (first, bytes): (u64, &[u8]), grant: &mut Grant<'_>) {
-    for (page, bytes) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES)) {
+fn insert(pages: &mut PageStore, read: Read<'_>, grant: &mut Grant<'_>) {
+    for (page, bytes) in (read.first..).zip(read.bytes.chunks_exact(BLOCK_BYTES)) {
         if !pages.contains(page) {
             let mut frame = grant.frame(Fill::Any);
             frame.bytes_mut().copy_from_slice(bytes);
             pages.insert(page, frame);
+            pages.set_cheap(page, read.cheap);
         }
     }
 }

@@ -338,7 +338,8 @@ impl Volume {
         while done < source.len() {
             let (page, within) = split(offset + to_u64(done));
             let len = (BLOCK_BYTES - within).min(source.len() - done);
-            if !state.file().pages.contains(page) {
+            let is_new = !state.file().pages.contains(page);
+            if is_new {
                 match self.make_page(inode, state, page, len == BLOCK_BYTES, grant) {
                     Ok(()) => {}
                     Err(_) if done > 0 => break,
@@ -354,6 +355,9 @@ impl Volume {
                 .get_dirty(page)
                 .expect("the page was made and set dirty above");
             source.copy_to(done, cached, within, len, Readers::None);
+            if is_new {
+                state.file_mut().pages.set_unused(page);
+            }
             done += len;
         }
         let file = state.file_mut();

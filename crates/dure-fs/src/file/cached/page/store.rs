@@ -106,6 +106,12 @@ impl PageStore {
         pages.map_or(0, |pages| pages.evict(want, taken))
     }
 
+    /// As [`Pages::evict_cheap`].
+    pub(crate) fn evict_cheap(&mut self, want: usize, taken: impl FnMut(Frame)) -> usize {
+        let pages = self.0.as_mut();
+        pages.map_or(0, |pages| pages.evict_cheap(want, taken))
+    }
+
     /// Gives the memory back that a store without pages needs no more.
     pub(crate) fn tidy(&mut self) {
         if self.present() == 0 {
@@ -125,8 +131,12 @@ pub(crate) struct Pages {
     /// As the bits of dirty pages.
     dirty: AtomicU64,
     writing: u64,
+    /// Pages that can be had again from where a read costs little.
+    cheap: u64,
     /// Where eviction goes on.
     hand: u64,
+    /// The same of cheap pages.
+    cheap_hand: u64,
 }
 
 impl Pages {
@@ -137,7 +147,9 @@ impl Pages {
             present: 0,
             dirty: AtomicU64::new(0),
             writing: 0,
+            cheap: 0,
             hand: 0,
+            cheap_hand: 0,
         }
     }
 
@@ -275,18 +287,27 @@ impl Pages {
         missing
     }
 
-    /// Puts a clean page in.
+    /// Puts a clean page in. It counts as used once it is used again: a page that is read or written
+    /// once must not displace those that are used often.
     pub(crate) fn insert(&mut self, page: u64, frame: Frame) {
         let chunk = self.chunk_or_new(page);
         chunk.insert(bit(page), frame);
-        chunk.touch(bit(page));
+        *chunk.referenced.get_mut() &= !bit(page);
         self.present += 1;
+    }
+
+    /// The page counts as not used yet.
+    pub(crate) fn set_unused(&mut self, page: u64) {
+        if let Some(chunk) = self.chunk_mut(page) {
+            *chunk.referenced.get_mut() &= !bit(page);
+        }
     }
 
     fn absorb(&mut self, other: Pages) {
         self.present += other.present;
         *self.dirty.get_mut() += other.dirty.into_inner();
         self.writing += other.writing;
+        self.cheap += other.cheap;
         self.first.absorb(other.first);
         for (key, group) in other.groups {
             let base = key * GROUP_PAGES;
@@ -381,11 +402,17 @@ impl Pages {
         }
     }
 
-    /// Counts a page as not used for long: it can be had again from where a read costs little.
-    pub(crate) fn set_unused(&mut self, page: u64) {
-        if let Some(chunk) = self.chunk_mut(page) {
-            *chunk.referenced.get_mut() &= !bit(page);
+    /// Says of a present page whether it can be had again from where a read costs little: it is
+    /// evicted before others then ([`Pages::evict_cheap`]).
+    pub(crate) fn set_cheap(&mut self, page: u64, cheap: bool) {
+        let chunk = self.chunk_mut(page).expect("a page that is present");
+        let was = chunk.cheap & bit(page) != 0;
+        match cheap {
+            true => chunk.cheap |= bit(page),
+            false => chunk.cheap &= !bit(page),
         }
+        self.cheap += u64::from(cheap);
+        self.cheap -= u64::from(was);
     }
 
     /// The write-back of a page failed: it is dirty again. False when it was changed meanwhile, and

@@ -205,17 +205,40 @@ proptest! {
 }
 
 #[test]
-fn eviction_begins_with_pages_that_count_as_unused() {
+fn pages_that_are_cheap_to_read_again_are_evicted_although_they_are_in_use() {
     let mut store = PageStore::default();
-    for page in 0..8 {
+    for page in (0..8).chain(200..208) {
         store.insert(page, Frame::zeroed());
+        store.set_cheap(page, [3, 5, 202].contains(&page));
         store.get(page);
     }
-    store.set_unused(3);
-    store.set_unused(5);
-    assert_eq!(store.evict(2, |_| ()), 2);
-    let left: Vec<u64> = (0..8).filter(|page| store.contains(*page)).collect();
-    assert_eq!(left, [0, 1, 2, 4, 6, 7]);
+    store.set_cheap(5, false);
+    assert_eq!(store.evict_cheap(1, |_| ()), 1);
+    assert!(!store.contains(3));
+    // A dirty page stays.
+    store.set_cheap(7, true);
+    assert!(store.set_dirty(7));
+    assert_eq!(store.evict_cheap(9, |_| ()), 1);
+    assert!(!store.contains(202));
+    assert_eq!(store.evict_cheap(9, |_| ()), 0);
+    assert_eq!(store.present(), 14);
+}
+
+/// Also when they are wanted one at a time: a page that was used is spared until all others are gone.
+#[test]
+fn eviction_takes_pages_that_were_used_once_first() {
+    let mut store = PageStore::default();
+    for page in 0..128 {
+        store.insert(page, Frame::zeroed());
+    }
+    for page in (0..128).step_by(2) {
+        store.get(page);
+    }
+    for _ in 0..64 {
+        assert_eq!(store.evict(1, |_| ()), 1);
+    }
+    let left = (0..128).filter(|page| store.contains(*page));
+    assert!(left.eq((0..128).step_by(2)));
 }
 
 #[test]
@@ -224,7 +247,6 @@ fn eviction_spares_a_page_that_is_in_use() {
     for page in 0..64 {
         store.insert(page, Frame::zeroed());
     }
-    // The first call clears the marks of use before it finds a victim.
     let mut evicted = store.evict(1, |_| ());
     assert!(evicted == 1 && !store.contains(0));
     while evicted < 63 {

@@ -157,8 +157,8 @@ impl Volume {
         for (&page, target) in batch.pages.iter().zip(targets) {
             let pages = &mut state.file_mut().pages;
             pages.end_writing(page);
-            if absorbs && self.layout.is_in_nvm(target.block) {
-                pages.set_unused(page);
+            if absorbs {
+                pages.set_cheap(page, self.layout.is_in_nvm(target.block));
             }
         }
         let written = u32::try_from(batch.pages.len()).expect("a batch has few pages");

@@ -16,6 +16,9 @@ pub(super) struct Chunk {
     /// cleared under the exclusive one.
     pub(super) dirty: AtomicU64,
     pub(super) writing: u64,
+    /// Pages that can be had again from where a read costs little. A hint: a page that has moved
+    /// since keeps its bit.
+    pub(super) cheap: u64,
     /// CLOCK bits. Set by readers, taken by eviction; Relaxed: hints.
     pub(super) referenced: AtomicU64,
     /// The present pages, in order.
@@ -28,6 +31,7 @@ impl Chunk {
             present: 0,
             dirty: AtomicU64::new(0),
             writing: 0,
+            cheap: 0,
             referenced: AtomicU64::new(0),
             pages: Vec::new(),
         }
@@ -65,6 +69,7 @@ impl Chunk {
         self.present &= !bit;
         *self.dirty.get_mut() &= !bit;
         self.writing &= !bit;
+        self.cheap &= !bit;
         page.into_frame()
     }
 
@@ -89,6 +94,7 @@ impl Chunk {
         self.present = present;
         *self.dirty.get_mut() |= other.dirty.into_inner();
         self.writing |= other.writing;
+        self.cheap |= other.cheap;
         *self.referenced.get_mut() |= other.referenced.into_inner();
     }
 
@@ -103,6 +109,10 @@ impl Chunk {
 
     pub(super) fn clean(&self) -> u64 {
         self.present & !self.unclean()
+    }
+
+    pub(super) fn clean_and_cheap(&self) -> u64 {
+        self.cheap & self.clean()
     }
 }
 
@@ -120,4 +130,16 @@ pub(super) fn mask(base: u64, from: u64, to: u64) -> u64 {
     }
     let ones = u64::MAX >> (CHUNK_PAGES - (high - low));
     ones << low
+}
+
+/// The lowest `count` of the bits, or all if there are fewer.
+pub(super) fn lowest(bits: u64, count: usize) -> u64 {
+    let mut rest = bits;
+    for _ in 0..count {
+        if rest == 0 {
+            break;
+        }
+        rest &= rest - 1;
+    }
+    bits & !rest
 }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use dure_store::frames::Frame;
-use dure_store::units::{to_u64, to_usize};
+use dure_store::units::to_usize;
 use dure_sync::atomic::Ordering;
 
-use super::chunk::{CHUNK_PAGES, Chunk, bit, mask};
+use super::chunk::{CHUNK_PAGES, Chunk, bit, lowest, mask};
 use super::{GROUP_PAGES, Group, Pages};
 
 impl Pages {
@@ -74,8 +74,10 @@ impl Pages {
             let chunk = self.chunk_mut(page).expect("the page was found in it");
             assert_eq!(chunk.writing & bit(page), 0, "page {page} is in write-back");
             let dirty = chunk.dirty() & bit(page) != 0;
+            let cheap = chunk.cheap & bit(page) != 0;
             let frame = chunk.remove(bit(page));
             self.present -= 1;
+            self.cheap -= u64::from(cheap);
             *self.dirty.get_mut() -= u64::from(dirty);
             self.tidy_chunk(page);
             taken(frame, dirty);
@@ -83,41 +85,81 @@ impl Pages {
         }
     }
 
-    /// CLOCK: takes up to `want` clean pages out that were not used since the hand passed last;
-    /// looks at each page at most twice.
+    /// CLOCK: takes up to `want` clean pages out that were not used since the hand passed last. The
+    /// hand goes no further than to the last page, and then stands at the first ([`Pages::is_swept`]).
     pub(crate) fn evict(&mut self, want: usize, mut taken: impl FnMut(Frame)) -> usize {
         let mut evicted = 0;
-        let mut steps = 2 * (self.present.div_ceil(CHUNK_PAGES) + to_u64(self.groups.len()) + 1);
-        while evicted < want && self.present > 0 && steps > 0 {
-            steps -= 1;
+        while evicted < want {
             let Some(page) = self.next(self.hand..u64::MAX, |_| u64::MAX, Chunk::clean) else {
-                if self.hand == 0 {
-                    break;
-                }
                 self.hand = 0;
-                continue;
+                break;
             };
-            let base = page - page % CHUNK_PAGES;
-            evicted += self.evict_chunk(base, want - evicted, &mut taken);
-            self.hand = base + CHUNK_PAGES;
+            evicted += self.evict_from_hand(page, want - evicted, &mut taken);
         }
         evicted
     }
 
-    fn evict_chunk(&mut self, base: u64, want: usize, taken: &mut impl FnMut(Frame)) -> usize {
-        let chunk = self.chunk_mut(base).expect("a clean page was found in it");
-        // Relaxed: hints.
-        let recent = chunk.referenced.swap(0, Ordering::Relaxed);
-        let mut victims = chunk.clean() & !recent;
+    /// Whether the hand of eviction has passed all pages.
+    pub(crate) fn is_swept(&self) -> bool {
+        self.hand == 0
+    }
+
+    /// Takes up to `want` clean and cheap pages out, of a group at most: a look at all chunks of a
+    /// large file would cost more than another page.
+    pub(crate) fn evict_cheap(&mut self, want: usize, mut taken: impl FnMut(Frame)) -> usize {
         let mut evicted = 0;
-        while victims != 0 && evicted < want {
-            let page = victims & victims.wrapping_neg();
-            taken(chunk.remove(page));
-            victims &= !page;
-            evicted += 1;
+        if self.cheap == 0 {
+            return 0;
         }
-        self.present -= to_u64(evicted);
-        self.tidy_chunk(base);
+        let end = self.cheap_hand.saturating_add(GROUP_PAGES);
+        while evicted < want {
+            let range = self.cheap_hand..end;
+            let Some(page) = self.next(range, |_| u64::MAX, Chunk::clean_and_cheap) else {
+                // Behind the last page the hand begins anew.
+                let more = self.next_present(end..u64::MAX);
+                self.cheap_hand = more.map_or(0, |page| page - page % CHUNK_PAGES);
+                break;
+            };
+            let chunk = self.chunk_mut(page).expect("a page was found in it");
+            let victims = lowest(chunk.clean_and_cheap(), want - evicted);
+            evicted += self.take_pages(page, victims, &mut taken);
+            self.cheap_hand = page;
+        }
         evicted
+    }
+
+    /// The hand goes from `page` on, within its chunk: behind the last page it takes, or to the next
+    /// chunk if there are fewer to take. What it passes counts as not used from then on. A hand that
+    /// left each chunk with one page would clear the marks of 64 for each page it takes, and hardly
+    /// find out which are in use.
+    fn evict_from_hand(&mut self, page: u64, want: usize, taken: &mut impl FnMut(Frame)) -> usize {
+        let base = page - page % CHUNK_PAGES;
+        let chunk = self.chunk_mut(page).expect("a clean page was found in it");
+        let clean = chunk.clean();
+        let used = chunk.referenced.get_mut();
+        let victims = lowest(clean & !*used & mask(base, page, u64::MAX), want);
+        let hand = match to_usize(victims.count_ones().into()) == want {
+            true => base + u64::from(u64::BITS - victims.leading_zeros()),
+            false => base + CHUNK_PAGES,
+        };
+        *used &= !mask(base, page, hand);
+        self.hand = hand;
+        self.take_pages(page, victims, taken)
+    }
+
+    /// Takes the pages `victims` out of the chunk of `page`; returns how many they are.
+    fn take_pages(&mut self, page: u64, mut victims: u64, taken: &mut impl FnMut(Frame)) -> usize {
+        let chunk = self.chunk_mut(page).expect("the victims are in it");
+        let cheap = (chunk.cheap & victims).count_ones();
+        let count = victims.count_ones();
+        while victims != 0 {
+            let victim = victims & victims.wrapping_neg();
+            taken(chunk.remove(victim));
+            victims &= !victim;
+        }
+        self.present -= u64::from(count);
+        self.cheap -= u64::from(cheap);
+        self.tidy_chunk(page);
+        to_usize(count.into())
     }
 }
