@@ -150,6 +150,10 @@ impl Operation for Calls {
                     self.file.sync_all()?;
                 }
             }
+            Call::ReadDirect => {
+                let offset = Calls::offset(index) % FILE_BYTES;
+                self.file.read_exact_at(&mut self.page, offset)?;
+            }
             Call::Readdir => {
                 for entry in session.read_dir(DIRECTORY)? {
                     drop(entry?);
@@ -188,6 +192,7 @@ impl Operation for Calls {
                 | Call::StatAgain
                 | Call::StatMounted
                 | Call::OpenClose
+                | Call::ReadDirect
                 | Call::Readdir
         )
     }

@@ -75,6 +75,7 @@ pub enum Call {
     Overwrite,
     OverwriteDirect,
     OverwriteFsync,
+    ReadDirect,
     Readdir,
     FuseLookup,
     FuseMknod,
@@ -99,7 +100,7 @@ fn main() -> Result<()> {
         Command::Prepare { image, names } => scene::prepare(&image, names),
         Command::Count { call, image } => {
             let medium = match call {
-                Call::OverwriteDirect => Medium::Nvm,
+                Call::OverwriteDirect | Call::ReadDirect => Medium::Nvm,
                 _ => Medium::Ram,
             };
             let scene = Scene::load(&image, medium)?;

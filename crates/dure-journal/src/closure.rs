@@ -9,7 +9,13 @@
 //! has meanwhile written a longer prefix, before the newest handle of that transaction). **Crash.**
 //! If a crash leaves a closure half written, recovery cuts it back to a set that is closed again.
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::ids::{JournalId, Mark};
+
+/// Journals of which most closures have no more, and volumes of few cores neither: these take no
+/// memory from the heap.
+const FEW: usize = 4;
 
 /// What the closure queries of the journals. A trait, so that tests can stand in for many cores.
 pub(crate) trait MarkSource {
@@ -40,19 +46,19 @@ struct Need {
 #[derive(Debug)]
 pub(crate) struct Closure {
     /// By journal; `upto` 0 where nothing is needed.
-    needs: Vec<Need>,
+    needs: SmallVec<[Need; FEW]>,
     /// Journals with a need, ascending once [`Closure::extend`] is done.
-    touched: Vec<JournalId>,
+    touched: SmallVec<[JournalId; FEW]>,
     /// Journals whose need rose above what was followed.
-    work: Vec<JournalId>,
+    work: SmallVec<[JournalId; FEW]>,
 }
 
 impl Closure {
     pub(crate) fn new(journals: usize) -> Self {
         Self {
-            needs: vec![Need::default(); journals],
-            touched: Vec::new(),
-            work: Vec::new(),
+            needs: smallvec![Need::default(); journals],
+            touched: SmallVec::new(),
+            work: SmallVec::new(),
         }
     }
 
@@ -77,7 +83,7 @@ impl Closure {
 
     /// Follows marks to the fixpoint.
     pub(crate) fn extend(&mut self, source: &impl MarkSource) {
-        let mut found: Vec<Mark> = Vec::new();
+        let mut found: SmallVec<[Mark; 2 * FEW]> = SmallVec::new();
         while let Some(journal) = self.work.pop() {
             let need = self.needs[journal.index()];
             found.clear();

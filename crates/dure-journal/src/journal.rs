@@ -9,6 +9,7 @@
 use dure_block::Lba;
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Mutex};
+use smallvec::SmallVec;
 
 use crate::counters::{Counters, Usage};
 use crate::error::{BeginError, Error, Result, StopReason};
@@ -27,6 +28,9 @@ use crate::trace::{Trace, TraceEvent};
 use crate::units::to_u64;
 use crate::valid::Seen;
 
+/// Consequences of handles that have become valid; a few take no memory from the heap.
+pub type Effects<E> = SmallVec<[E; 4]>;
+
 /// What happens when a handle has become valid.
 pub trait Settle: Send + Sync {
     /// One consequence, given to a handle with [`Handle::effect`].
@@ -35,7 +39,7 @@ pub trait Settle: Send + Sync {
     /// Carries out the effects of handles that have become valid: each exactly once, in join order
     /// per journal; several journals may settle at once. No journal lock is held. A committer may
     /// wait for this call, so it must take no lock that any task holds over a commit.
-    fn settle(&self, effects: Vec<Self::Effect>);
+    fn settle(&self, effects: Effects<Self::Effect>);
 }
 
 /// Which journal a core uses.

@@ -38,14 +38,14 @@
 //! use dure_block::{Lba, Media, QueueConfig, share};
 //! use dure_journal::recovery::{LogLayout, scan, write_fresh_headers};
 //! use dure_journal::{
-//!     GranuleId, Journal, JournalConfig, LogMedium, Nid, Order, Records, RingStart, Rules, Settle,
+//!     Effects, GranuleId, Journal, JournalConfig, LogMedium, Nid, Order, Records, RingStart, Rules, Settle,
 //! };
 //! use dure_sync::{Arc, CoreId};
 //!
 //! struct Nothing;
 //! impl Settle for Nothing {
 //!     type Effect = ();
-//!     fn settle(&self, _: Vec<()>) {}
+//!     fn settle(&self, _: Effects<()>) {}
 //! }
 //!
 //! let media = Media::open(share(RamDevice::new("ram0", 64)), QueueConfig::default());
@@ -115,7 +115,7 @@ pub use counters::{Counters, Usage};
 pub use error::{BeginError, CommitError, Error, Result, StopCause, StopReason};
 pub use handle::Handle;
 pub use ids::{GranuleId, JournalId, Mark, Nid};
-pub use journal::{Journal, JournalConfig, Order, RingStart, Settle};
+pub use journal::{Effects, Journal, JournalConfig, Order, RingStart, Settle};
 pub use medium::LogMedium;
 pub use records::{
     Buffer, BufferUse, Change, Hold, ImageJoin, Records, TransactionId, WriteAccess,

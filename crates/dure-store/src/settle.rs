@@ -1,6 +1,6 @@
 //! What happens when handles become valid.
 
-use dure_journal::Settle;
+use dure_journal::{Effects, Settle};
 use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 
@@ -25,7 +25,7 @@ pub struct Settler {
 impl Settle for Settler {
     type Effect = Effect;
 
-    fn settle(&self, effects: Vec<Effect>) {
+    fn settle(&self, effects: Effects<Effect>) {
         let core = self
             .alloc
             .partition(partition_of(self.cores, self.core.as_deref()));

@@ -108,6 +108,7 @@ pub(super) const ROWS: &[Row] = &[
         budget(41_900, 2_900),
         budget(42_900, 2_920),
     ),
+    row("read-direct", 0, budget(5_410, 0), budget(5_600, 0)),
     row("readdir", 0, budget(356, 0), budget(360, 0)),
     row("fuse-lookup", 0, budget(2_610, 0), budget(2_660, 0)),
     row(

@@ -16,7 +16,7 @@ struct Collected(Mutex<10, Vec<u32>>);
 impl Settle for Collected {
     type Effect = u32;
 
-    fn settle(&self, effects: Vec<u32>) {
+    fn settle(&self, effects: Effects<u32>) {
         self.0.lock().extend(effects);
     }
 }
@@ -374,7 +374,7 @@ struct Slow {
 impl Settle for Slow {
     type Effect = u32;
 
-    fn settle(&self, _effects: Vec<u32>) {
+    fn settle(&self, _effects: Effects<u32>) {
         let mut state = self.state.lock();
         state.0 = true;
         self.changed.notify_all();

@@ -6,8 +6,8 @@ use dure_block::ram::RamDevice;
 use dure_block::{Device, DeviceInfo, Io, Lba, Media, Op, Queue, QueueConfig, share};
 use dure_journal::recovery::write_fresh_headers;
 use dure_journal::{
-    BeginError, GranuleId, Journal, JournalConfig, LogMedium, LogStatistics, Mark, Nid, Order,
-    RingStart, Rules, Settle, Stall, TraceEvent,
+    BeginError, Effects, GranuleId, Journal, JournalConfig, LogMedium, LogStatistics, Mark, Nid,
+    Order, RingStart, Rules, Settle, Stall, TraceEvent,
 };
 use dure_sync::{Arc, Condvar, CoreId, Mutex, thread};
 
@@ -17,7 +17,7 @@ struct Nothing;
 impl Settle for Nothing {
     type Effect = ();
 
-    fn settle(&self, _: Vec<()>) {}
+    fn settle(&self, _: Effects<()>) {}
 }
 
 /// Holds requests of one kind back while it is closed to them.

@@ -9,7 +9,7 @@ use dure_block::ram::Image;
 use dure_block::record::{LostFlushes, RecordDevice, RecordLog};
 use dure_block::{FlushPolicy, Media, Queue, QueueConfig, share};
 use dure_journal::{
-    BeginError, Buffer, BufferUse, CommitError, Cut, GranuleId, Hold, ImageJoin, Journal,
+    BeginError, Buffer, BufferUse, CommitError, Cut, Effects, GranuleId, Hold, ImageJoin, Journal,
     JournalConfig, JournalId, LogMedium, Mark, Nid, Order, Records, RingStart, Rules, Settle,
     TransactionId,
 };
@@ -147,7 +147,7 @@ pub(crate) struct Settled {
 impl Settle for Settled {
     type Effect = (JournalId, u64);
 
-    fn settle(&self, effects: Vec<Self::Effect>) {
+    fn settle(&self, effects: Effects<Self::Effect>) {
         let mut numbers = self.numbers.lock();
         for (journal, ticket) in effects {
             numbers[journal.index()].push(ticket);

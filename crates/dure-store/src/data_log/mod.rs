@@ -31,6 +31,7 @@ mod admission;
 
 use std::collections::BTreeMap;
 
+use dure_journal::Effects;
 use dure_sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex, PerCore};
 
@@ -277,11 +278,11 @@ impl DataLog {
     /// The effects of valid handles on their way to the space map: entries of freed blocks are
     /// removed. Blocks that are just being written are left out of the effects; they are freed when
     /// that write is over.
-    pub(crate) fn pass(&self, core: CoreId, effects: Vec<Effect>) -> Vec<Effect> {
+    pub(crate) fn pass(&self, core: CoreId, effects: Effects<Effect>) -> Effects<Effect> {
         if self.is_unused() {
             return effects;
         }
-        let mut passed = Vec::with_capacity(effects.len());
+        let mut passed = Effects::with_capacity(effects.len());
         for effect in effects {
             match effect {
                 Effect::Free(run) => self.pass_free(core, run, &mut passed),
@@ -291,7 +292,7 @@ impl DataLog {
         passed
     }
 
-    fn pass_free(&self, core: CoreId, run: Run, passed: &mut Vec<Effect>) {
+    fn pass_free(&self, core: CoreId, run: Run, passed: &mut Effects<Effect>) {
         let mut free = Run { count: 0, ..run };
         for n in 0..u64::from(run.count) {
             let block = BlockNo(run.first.0 + n);

@@ -1,6 +1,7 @@
 //! The table by itself: what is freed when.
 
 use dure_block::ram::RamDevice;
+use smallvec::smallvec;
 
 use super::*;
 use crate::alloc::Temperature;
@@ -62,16 +63,16 @@ impl World {
         }
         drop(room);
         self.space
-            .settle(self.table.pass(CORE, vec![Effect::Live(run)]));
+            .settle(self.table.pass(CORE, smallvec![Effect::Live(run)]));
         run
     }
 
-    fn free(&self, first: u64, count: u32) -> Vec<Effect> {
+    fn free(&self, first: u64, count: u32) -> Effects<Effect> {
         let run = Run {
             first: BlockNo(first),
             count,
         };
-        self.table.pass(CORE, vec![Effect::Free(run)])
+        self.table.pass(CORE, smallvec![Effect::Free(run)])
     }
 }
 

@@ -20,7 +20,7 @@ mod reference;
 
 use std::ops::Range;
 
-use crate::format::inode::{AttributesRecord, DataHead, InodeData, InodeRecord};
+use crate::format::inode::{AttributesRecord, DataHead, INODE_BODY, InodeData, InodeRecord};
 use crate::format::node::{NodeImage, NodeKind};
 use crate::ranks::BUCKET;
 use crate::units::{Ino, Mark, Nid, is_zero};
@@ -180,6 +180,12 @@ impl Node {
         let mut head = DataHead::new_zeroed();
         self.load((ino.data_index(), 0), head.as_mut_bytes());
         (head.ino.get() != 0).then_some(head)
+    }
+
+    /// Copies bytes of the body of the data, from its byte `at` on: zeroes as long as nothing was
+    /// stored.
+    pub fn load_body(&self, ino: Ino, at: usize, out: &mut [u8]) {
+        self.load((ino.data_index(), INODE_BODY + at), out);
     }
 
     /// The inode `ino` of a node of inodes. Its granules are read one after the other: the caller

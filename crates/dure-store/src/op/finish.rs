@@ -2,7 +2,7 @@
 
 use dure_journal::Handle;
 use dure_sync::CoreId;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U64};
 
@@ -288,7 +288,7 @@ pub(super) fn log_moves(
                 let core = store.partition();
                 store
                     .space
-                    .settle(store.data_log.pass(core, vec![Effect::Free(run)]));
+                    .settle(store.data_log.pass(core, smallvec![Effect::Free(run)]));
             }
             Move::Unplace => handle.effect(Effect::Free(run)),
         }

@@ -75,7 +75,7 @@ pub struct Op<'v> {
     /// Nodes this operation makes, with their first version.
     born: Vec<(NodeRef, u64)>,
     freed: Vec<NodeRef>,
-    moves: Vec<(Move, SlotRef, Run)>,
+    moves: SmallVec<[(Move, SlotRef, Run); 2]>,
     /// Set by the first call of `Op::time`.
     time: OnceCell<Time>,
 }
@@ -166,7 +166,7 @@ impl Store {
                 edits: SmallVec::new(),
                 born: Vec::new(),
                 freed: Vec::new(),
-                moves: Vec::new(),
+                moves: SmallVec::new(),
                 time: OnceCell::new(),
             }),
             Err(error) => {

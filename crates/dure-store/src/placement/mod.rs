@@ -75,6 +75,11 @@ impl Target {
         }
     }
 
+    /// Whether the page has content in a block, which it leaves.
+    pub fn is_overwrite(&self) -> bool {
+        self.old.is_written()
+    }
+
     /// Whether it goes into the block its slot names already.
     pub fn is_in_place(&self) -> bool {
         !self.block.is_none() && self.block == self.old.block()

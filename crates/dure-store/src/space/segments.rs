@@ -118,7 +118,7 @@ impl Segments {
     /// Runs `body` under the segment's lock and brings the lists in step.
     pub(crate) fn with<R>(&self, segment: SegNo, body: impl FnOnce(&mut SegmentState) -> R) -> R {
         let (group, n) = self.touch(segment);
-        self.run(segment, group.states[n].lock(), body)
+        self.run((segment, group), group.states[n].lock(), body)
     }
 
     /// As [`Segments::with`], unless another task holds the lock.
@@ -128,7 +128,7 @@ impl Segments {
         body: impl FnOnce(&mut SegmentState) -> R,
     ) -> Option<R> {
         let (group, n) = self.touch(segment);
-        Some(self.run(segment, group.states[n].try_lock()?, body))
+        Some(self.run((segment, group), group.states[n].try_lock()?, body))
     }
 
     /// Runs `body` on the state of a segment, if it was ever touched.
@@ -213,23 +213,22 @@ impl Segments {
 
     fn run<R>(
         &self,
-        segment: SegNo,
+        (segment, group): (SegNo, &Group),
         mut state: MutexGuard<'_, SEGMENT, SegmentState>,
         body: impl FnOnce(&mut SegmentState) -> R,
     ) -> R {
         let result = body(&mut state);
-        self.publish(segment, &mut state);
+        self.publish(segment, group, &mut state);
         result
     }
 
-    fn publish(&self, segment: SegNo, state: &mut SegmentState) {
+    fn publish(&self, segment: SegNo, group: &Group, state: &mut SegmentState) {
         let closed = state.role == Role::Closed;
         let empty = closed && state.allocated.is_empty();
         if empty && state.usage != SegmentUse::Free {
             state.usage = SegmentUse::Free;
             state.sit_dirty = true;
         }
-        let (group, n) = self.touch(segment);
         if closed || state.listed {
             state.listed = closed;
             let free = if closed {
@@ -242,7 +241,7 @@ impl Segments {
             }
             let taken = u16::try_from(self.segment_blocks - free)
                 .expect("a segment has at most 512 blocks");
-            group.taken[n].store(taken, Ordering::Relaxed);
+            group.taken[to_usize(u64::from(segment.0 % GROUP))].store(taken, Ordering::Relaxed);
             set_bit(&group.busy, segment, !empty);
         }
         if state.counted != state.usage {

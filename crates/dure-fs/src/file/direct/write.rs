@@ -40,6 +40,8 @@ use crate::file::write::Room;
 use crate::inode::Inode;
 use crate::volume::{RangeRule, Volume};
 
+use overwrite::is_overwrite;
+
 pub(in crate::file) use times::StoredTime;
 
 /// Pages of one step.
@@ -310,7 +312,7 @@ impl Volume {
         let Needs { rewritten, new } = plan.needs;
         let op = self.op_holding(OpKind::Write, (rewritten, new), 0)?;
         reserved.blocks -= new;
-        self.name_pages(op, inode, bytes.end(), &plan.targets, stamp)?;
+        self.name_pages(op, (inode, bytes), &plan.targets, stamp)?;
         if !copies_first {
             self.copy_pages(bytes, edges, &mut plan.targets)?;
         }
@@ -340,14 +342,18 @@ impl Volume {
     fn name_pages<'v>(
         &'v self,
         mut op: Op<'v>,
-        inode: &Inode,
-        end: u64,
+        (inode, bytes): (&Inode, Bytes<'_>),
         targets: &[Target],
         stamp: Stamp,
     ) -> Result<()> {
         let mut state = inode.state().write();
+        if is_overwrite(&state, bytes) && targets.iter().all(Target::is_overwrite) {
+            self.name_overwrite(op, (inode, &mut state), targets, stamp)?;
+            self.owners.add(self.partition(), targets.len());
+            return Ok(());
+        }
         let mut data = inode.data_draft(&state);
-        let size = state.file().size().max(end);
+        let size = state.file().size().max(bytes.end());
         data.size = size.into();
         if stamp == Stamp::Set {
             (data.mtime, data.ctime) = (op.time(), op.time());

@@ -76,7 +76,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
             bytes.copy_from_slice(slot.as_bytes());
             (leaf_owner(&leaf, place), old)
         };
-        let old = check_slot(self.volume, self.data, page, old)?;
+        let old = check_slot(self.volume, self.inode.ino, page, old)?;
         if old.block() != slot.block() {
             if !old.is_hole() {
                 self.unplace(owner, old.block())?;

@@ -1,11 +1,12 @@
-//! Other blocks for pages that have one, by holders of the shared inode lock.
+//! Other blocks for pages that have one.
 //!
-//! **Problem.** Tasks that overwrite different pages of one file change different slots; of the
-//! inode's data they change nothing but times, which tick rarely, and often not these.
-//! **Structure.** [`MapOverwrite`] changes slots and nothing else: the size, the number of blocks, the
-//! tree and the times stay as they are. **Invariants.** Slots of several tasks are in one granule,
-//! so only the bytes of a slot are stored, under the granule's lock, over whatever others have
-//! stored meanwhile. **On a crash** a slot changes with its operation.
+//! **Problem.** An overwrite changes slots, and of the inode's data nothing but times, which tick
+//! rarely, and often not these. Tasks that overwrite different pages of one file change different
+//! slots. **Structure.** [`MapOverwrite`] changes slots and nothing else: the size, the number of
+//! blocks, the tree and the times stay as they are, and no copy of the inode's data is made.
+//! **Invariants.** Slots of several tasks are in one granule, so only the bytes of a slot are stored,
+//! under the granule's lock, over whatever others have stored meanwhile. **On a crash** a slot
+//! changes with its operation.
 
 use dure_store::error::Result;
 use dure_store::format::inode::INODE_BODY;
@@ -17,19 +18,20 @@ use dure_store::units::SlotRef;
 use zerocopy::IntoBytes;
 
 use super::path::{self, SlotPlace};
-use super::read::MapReader;
+use super::read::{MapReader, check_slot, slot_of};
 use crate::file::run::SlotRuns;
 use crate::inode::Inode;
 use crate::volume::Volume;
 
-/// Slots that an operation changes. The caller holds write-back and the inode shared, and the range
-/// of the pages exclusively. Pages are to be set in ascending order.
+/// Slots that an operation changes. The caller holds write-back and the inode: exclusively, or both
+/// shared and the range of the pages exclusively. Pages are to be set in ascending order.
 #[derive(Debug)]
 pub(crate) struct MapOverwrite<'a, 'v> {
     volume: &'v Volume,
     op: &'a mut Op<'v>,
     inode: &'a Inode,
-    map: MapReader<'v>,
+    map: MapReader<'a>,
+    leaf: Option<NodeRef>,
     placed: SlotRuns,
     unplaced: SlotRuns,
 }
@@ -41,32 +43,54 @@ impl<'a, 'v> MapOverwrite<'a, 'v> {
             volume,
             op,
             inode,
+            leaf: None,
             placed: SlotRuns::default(),
             unplaced: SlotRuns::default(),
         }
     }
 
-    /// Stores `slot` for `page`. False, and nothing is changed, if the page has no content.
+    /// Stores `slot` for `page`. False if the page has no content: then the operation is to be
+    /// dropped.
     ///
     /// # Errors
     /// `Corrupt`, errors of reading nodes.
     pub(crate) fn set(&mut self, page: u64, slot: Slot) -> Result<bool> {
-        let old = self.map.slot(page)?;
+        if page < DIRECT_SLOTS {
+            let granule = self.inode.ino.data_index();
+            let at = INODE_BODY + path::direct_bytes(page).start;
+            let index = path::direct_slot(page);
+            return self.store(page, slot, &self.inode.node, (granule, at, index));
+        }
+        let Some(nid) = self.map.leaf_of(page)? else {
+            return Ok(false);
+        };
+        let leaf = match self.leaf.take() {
+            Some(leaf) if leaf.nid == nid => leaf,
+            _ => self.volume.node(nid, NodeKind::Leaf.of(self.inode.ino))?,
+        };
+        let place = SlotPlace::in_leaf(page);
+        let within = (place.granule, place.bytes().start, place.slot);
+        let done = self.store(page, slot, &leaf, within);
+        self.leaf = Some(leaf);
+        done
+    }
+
+    /// The same, where the slot is at byte `at` of a granule of `node`.
+    fn store(
+        &mut self,
+        page: u64,
+        slot: Slot,
+        node: &NodeRef,
+        (granule, at, index): (u8, usize, u8),
+    ) -> Result<bool> {
+        let draft = self.op.edit_shared(node, granule);
+        let bytes = draft.part(at..at + SLOT_BYTES);
+        let old = slot_of(bytes);
+        bytes.copy_from_slice(slot.as_bytes());
+        let old = check_slot(self.volume, self.inode.ino, page, old)?;
         if !old.is_written() {
             return Ok(false);
         }
-        let Some((node, granule, at)) = self.place_of(page)? else {
-            return Ok(false);
-        };
-        let bytes = self
-            .op
-            .edit_shared(&node, granule)
-            .part(at..at + SLOT_BYTES);
-        bytes.copy_from_slice(slot.as_bytes());
-        let index = match page < DIRECT_SLOTS {
-            true => path::direct_slot(page),
-            false => SlotPlace::in_leaf(page).slot,
-        };
         let owner = SlotRef {
             nid: node.nid,
             granule,
@@ -89,21 +113,5 @@ impl<'a, 'v> MapOverwrite<'a, 'v> {
         if let Some((owner, run)) = self.unplaced.end() {
             self.op.unplace(owner, run);
         }
-    }
-
-    /// The node that has the slot of `page`, the granule, and where the slot begins in it.
-    fn place_of(&mut self, page: u64) -> Result<Option<(NodeRef, u8, usize)>> {
-        if page < DIRECT_SLOTS {
-            let at = INODE_BODY + path::direct_bytes(page).start;
-            let granule = self.inode.ino.data_index();
-            return Ok(Some((self.inode.node.clone(), granule, at)));
-        }
-        let Some(leaf) = self.map.leaf_of(page)? else {
-            return Ok(None);
-        };
-        let role = NodeKind::Leaf.of(self.inode.ino);
-        let place = SlotPlace::in_leaf(page);
-        let node = self.volume.node(leaf, role)?;
-        Ok(Some((node, place.granule, place.bytes().start)))
     }
 }

@@ -1,9 +1,9 @@
 //! Looking slots up.
 
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::InodeData;
+use dure_store::format::inode::{BODY_BYTES, DataHead};
 use dure_store::format::node::NodeKind;
-use dure_store::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, Slot};
+use dure_store::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, SLOT_BYTES, Slot};
 use dure_store::units::{BlockNo, Ino, Nid};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
@@ -14,27 +14,47 @@ use crate::volume::Volume;
 
 /// Bytes of a granule of slots.
 const SLOTS_BYTES: usize = NodeKind::Leaf.payload(0);
+const _: () = assert!(
+    BODY_BYTES <= SLOTS_BYTES,
+    "direct slots fit in a copy of a granule"
+);
 
 /// Reads the map of one inode; remembers the last leaf, and the slots it has read there. The caller
 /// holds the inode lock for as long as it uses one.
 #[derive(Debug)]
-pub(crate) struct MapReader<'v> {
-    volume: &'v Volume,
-    data: InodeData,
+pub(crate) struct MapReader<'a> {
+    volume: &'a Volume,
+    inode: &'a Inode,
+    head: DataHead,
     /// First page of a leaf, and the leaf if there is one.
     leaf: Option<(u64, Option<Nid>)>,
-    /// A granule of that leaf.
-    slots: Option<(u8, [u8; SLOTS_BYTES])>,
+    /// Where the last slot was.
+    last: Option<Slots>,
+    /// All slots of the place where two were asked for, one after the other: most callers look at
+    /// one slot, and others at many neighbours.
+    copied: Option<(Slots, [u8; SLOTS_BYTES])>,
 }
 
-impl<'v> MapReader<'v> {
+/// Slots that lie next to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slots {
+    /// Those in the inode's data.
+    Direct,
+    /// Those of a granule of a leaf.
+    Leaf(Nid, u8),
+}
+
+impl<'a> MapReader<'a> {
     /// A reader of the inode's map.
-    pub(crate) fn new(volume: &'v Volume, inode: &Inode) -> MapReader<'v> {
+    #[inline]
+    pub(crate) fn new(volume: &'a Volume, inode: &'a Inode) -> MapReader<'a> {
         MapReader {
             volume,
-            data: inode.data(),
+            inode,
+            head: inode.data_head(),
             leaf: None,
-            slots: None,
+            last: None,
+            copied: None,
         }
     }
 
@@ -43,31 +63,45 @@ impl<'v> MapReader<'v> {
     /// # Errors
     /// `Corrupt` when the map is not one; errors of reading nodes.
     pub(crate) fn slot(&mut self, page: u64) -> Result<Slot> {
-        if page < DIRECT_SLOTS {
-            let slot = slot_of(&self.data.body[path::direct_bytes(page)]);
-            return check_slot(self.volume, &self.data, page, slot);
-        }
-        let Some(leaf) = self.leaf_of(page)? else {
-            return Ok(Slot::HOLE);
+        let (slots, bytes) = if page < DIRECT_SLOTS {
+            (Slots::Direct, path::direct_bytes(page))
+        } else {
+            let Some(leaf) = self.leaf_of(page)? else {
+                return Ok(Slot::HOLE);
+            };
+            let place = SlotPlace::in_leaf(page);
+            (Slots::Leaf(leaf, place.granule), place.bytes())
         };
-        let place = SlotPlace::in_leaf(page);
-        let slots = match &mut self.slots {
-            Some((granule, slots)) if *granule == place.granule => slots,
-            other => {
-                let slots = &mut other.insert((place.granule, [0; SLOTS_BYTES])).1;
-                let role = NodeKind::Leaf.of(self.data.number());
-                let read = self
-                    .volume
-                    .load_from_node(leaf, role, (place.granule, 0), slots);
-                if let Err(error) = read {
-                    self.slots = None;
-                    return Err(error);
-                }
-                slots
+        let mut slot = [0; SLOT_BYTES];
+        match &self.copied {
+            Some((of, copy)) if *of == slots => slot.copy_from_slice(&copy[bytes]),
+            _ if self.last == Some(slots) => {
+                let mut copy = [0; SLOTS_BYTES];
+                self.load(slots, 0, &mut copy[..slots.len()])?;
+                slot.copy_from_slice(&copy[bytes]);
+                self.copied = Some((slots, copy));
             }
-        };
-        let slot = slot_of(&slots[place.bytes()]);
-        check_slot(self.volume, &self.data, page, slot)
+            _ => {
+                self.load(slots, bytes.start, &mut slot)?;
+                self.last = Some(slots);
+            }
+        }
+        check_slot(self.volume, self.inode.ino, page, slot_of(&slot))
+    }
+
+    /// Copies slots from their byte `at` on. Direct ones are zero as long as no data was stored.
+    fn load(&self, slots: Slots, at: usize, out: &mut [u8]) -> Result<()> {
+        let Inode { ino, node, .. } = self.inode;
+        match slots {
+            Slots::Direct => {
+                node.load_body(*ino, at, out);
+                Ok(())
+            }
+            Slots::Leaf(leaf, granule) => {
+                let role = NodeKind::Leaf.of(*ino);
+                self.volume.load_from_node(leaf, role, (granule, at), out)
+            }
+        }
     }
 
     /// The first page in `from..to` that is mapped, and its slot.
@@ -79,7 +113,7 @@ impl<'v> MapReader<'v> {
         let mut page = from;
         while page < to {
             if page >= DIRECT_SLOTS && self.leaf_of(page)?.is_none() {
-                let Some((start, leaf)) = next_leaf(self.volume, &self.data, page)? else {
+                let Some((start, leaf)) = next_leaf(self.volume, &self.head, page)? else {
                     return Ok(None);
                 };
                 page = page.max(start);
@@ -100,7 +134,7 @@ impl<'v> MapReader<'v> {
         match self.leaf {
             Some((remembered, leaf)) if remembered == start => Ok(leaf),
             _ => {
-                let leaf = leaf_of(self.volume, &self.data, page)?;
+                let leaf = leaf_of(self.volume, &self.head, page)?;
                 self.remember(start, leaf);
                 Ok(leaf)
             }
@@ -109,22 +143,21 @@ impl<'v> MapReader<'v> {
 
     fn remember(&mut self, start: u64, leaf: Option<Nid>) {
         self.leaf = Some((start, leaf));
-        self.slots = None;
     }
 
     /// The height of the tree, 0 when there is none.
     pub(super) fn height(&self) -> Result<u32> {
-        check_root(&self.data)
+        check_root(&self.head)
     }
 
     /// How many nodes from the leaf of `page` upwards do not exist, in a tree that reaches it.
     pub(super) fn missing_levels(&self, page: u64) -> Result<u32> {
-        let height = check_root(&self.data)?;
-        let mut nid = Nid(self.data.map_root.get());
+        let height = check_root(&self.head)?;
+        let mut nid = Nid(self.head.map_root.get());
         for level in (2..=height).rev() {
             nid = child(
                 self.volume,
-                &self.data,
+                &self.head,
                 nid,
                 ChildPlace::toward(page, level),
             )?;
@@ -136,8 +169,18 @@ impl<'v> MapReader<'v> {
     }
 }
 
+impl Slots {
+    /// Their length in bytes.
+    fn len(self) -> usize {
+        match self {
+            Slots::Direct => BODY_BYTES,
+            Slots::Leaf(..) => SLOTS_BYTES,
+        }
+    }
+}
+
 /// The height of the tree, 0 when there is none.
-pub(super) fn check_root(data: &InodeData) -> Result<u32> {
+pub(super) fn check_root(data: &DataHead) -> Result<u32> {
     let (root, height) = (data.map_root.get(), data.map_height.get());
     if height <= HEIGHT_MAX && (root == 0) == (height == 0) {
         return Ok(height);
@@ -154,7 +197,7 @@ pub(super) fn check_root(data: &InodeData) -> Result<u32> {
 }
 
 /// A child of the index `nid`.
-fn child(volume: &Volume, data: &InodeData, nid: Nid, place: ChildPlace) -> Result<Nid> {
+fn child(volume: &Volume, data: &DataHead, nid: Nid, place: ChildPlace) -> Result<Nid> {
     let mut child = [0; size_of::<U64>()];
     let at = (place.granule, place.bytes().start);
     volume.load_from_node(nid, NodeKind::Index.of(data.number()), at, &mut child)?;
@@ -168,7 +211,7 @@ fn nid_of(bytes: &[u8]) -> Nid {
         .get())
 }
 
-fn leaf_of(volume: &Volume, data: &InodeData, page: u64) -> Result<Option<Nid>> {
+fn leaf_of(volume: &Volume, data: &DataHead, page: u64) -> Result<Option<Nid>> {
     let height = check_root(data)?;
     if path::height_for(page) > height {
         return Ok(None);
@@ -184,7 +227,7 @@ fn leaf_of(volume: &Volume, data: &InodeData, page: u64) -> Result<Option<Nid>> 
 }
 
 /// The first leaf that covers `page` or comes after it, with its first page.
-fn next_leaf(volume: &Volume, data: &InodeData, page: u64) -> Result<Option<(u64, Nid)>> {
+fn next_leaf(volume: &Volume, data: &DataHead, page: u64) -> Result<Option<(u64, Nid)>> {
     let height = check_root(data)?;
     if path::height_for(page) > height {
         return Ok(None);
@@ -246,13 +289,13 @@ pub(super) fn slot_of(bytes: &[u8]) -> Slot {
 }
 
 /// The slot, when it can be one.
-pub(super) fn check_slot(volume: &Volume, data: &InodeData, page: u64, slot: Slot) -> Result<Slot> {
+pub(super) fn check_slot(volume: &Volume, ino: Ino, page: u64, slot: Slot) -> Result<Slot> {
     let inside = |block: BlockNo| block.is_none() || volume.layout.locate(block).is_some();
     if slot.is_sane() && inside(slot.block()) {
         return Ok(slot);
     }
     Err(Error::Corrupt {
-        what: format!("slot of page {page} of inode {}", data.ino.get()),
+        what: format!("slot of page {page} of inode {ino}"),
         at: slot.block().0,
         want: volume.layout.main,
         got: slot.place.get(),

@@ -35,7 +35,7 @@ use dure_store::space::OpClass;
 use dure_store::units::{to_u64, to_usize};
 use dure_sync::range_lock::{Access, ByteRange};
 
-use super::{Bytes, Edges, Reserved, STEP_PAGES};
+use super::{Bytes, Edges, Reserved, STEP_PAGES, times};
 use crate::file::map::MapOverwrite;
 use crate::file::placing::Plan;
 use crate::file::ranges::Range as HeldRange;
@@ -124,25 +124,10 @@ impl Volume {
         stamp: Stamp,
     ) -> Result<bool> {
         let state = inode.state().read();
-        if !is_overwrite(&state, bytes) {
+        if !is_overwrite(&state, bytes) || !self.edit_slots(&mut op, inode, targets)? {
             return Ok(false);
         }
         let time = inode.time_to_store(self, stamp);
-        let mut edit = MapOverwrite::new(self, &mut op, inode);
-        for target in targets {
-            if !edit.set(target.page, Slot::written(target.block, target.crc))? {
-                return Ok(false);
-            }
-        }
-        edit.end();
-        // Crash scenario without: a file loses its set-id bits, by an operation in another core's
-        // log, and gets new content; the log of these bits is lost, the content survives with them.
-        inode.depends(&mut op);
-        // Crash scenario without: a file is appended to, and overwritten within the same tick of the
-        // clock by another core, whose log survives: the content is there, and size and time are not.
-        if op.marks_reads() {
-            op.depends_on(inode.data_writer());
-        }
         if let Some(time) = &time {
             time.store(&mut op, inode);
         }
@@ -156,10 +141,63 @@ impl Volume {
         self.owners.add(self.partition(), targets.len());
         Ok(true)
     }
+
+    /// Names the blocks of pages that were copied and had a block before, in a write that leaves the
+    /// size as it is. The caller holds write-back and the inode exclusively.
+    pub(super) fn name_overwrite<'v>(
+        &'v self,
+        mut op: Op<'v>,
+        (inode, state): (&Inode, &mut InodeState),
+        targets: &[Target],
+        stamp: Stamp,
+    ) -> Result<()> {
+        let edited = self.edit_slots(&mut op, inode, targets)?;
+        assert!(edited, "pages keep a block while write-back is held");
+        let time = (stamp == Stamp::Set).then(|| op.time());
+        let time = time.filter(|time| !inode.has_times(*time));
+        if let Some(time) = time {
+            times::store(&mut op, inode, time);
+        }
+        // Nothing can fail from here on.
+        let mark = op.finish();
+        // Also if it is a slot of a leaf alone: what later changes of the data depend on.
+        inode.data_granule_stored(mark);
+        state.note_mark(mark);
+        if let Some(time) = time {
+            inode.access_time().change_stored(time);
+        }
+        Ok(())
+    }
+
+    /// Lets `op` change the slots of pages that have a block, and makes it depend on earlier changes
+    /// of the inode. False: one has none; the operation is to be dropped.
+    fn edit_slots<'v>(
+        &'v self,
+        op: &mut Op<'v>,
+        inode: &Inode,
+        targets: &[Target],
+    ) -> Result<bool> {
+        let mut edit = MapOverwrite::new(self, op, inode);
+        for target in targets {
+            if !edit.set(target.page, Slot::written(target.block, target.crc))? {
+                return Ok(false);
+            }
+        }
+        edit.end();
+        // Crash scenario without: a file loses its set-id bits, by an operation in another core's
+        // log, and gets new content; the log of these bits is lost, the content survives with them.
+        inode.depends(op);
+        // Crash scenario without: a file is appended to, and overwritten within the same tick of the
+        // clock by another core, whose log survives: the content is there, and size and time are not.
+        if op.marks_reads() {
+            op.depends_on(inode.data_writer());
+        }
+        Ok(true)
+    }
 }
 
 /// Whether a write leaves the size as it is, and no truncate is half done.
-fn is_overwrite(state: &InodeState, bytes: Bytes<'_>) -> bool {
+pub(super) fn is_overwrite(state: &InodeState, bytes: Bytes<'_>) -> bool {
     let file = state.file();
     bytes.end() <= file.size() && file.cut.is_none()
 }

@@ -56,18 +56,14 @@ impl Inode {
             return None;
         }
         let stored = &self.overwrites().expect("the file is contended").time;
-        let is_in_data = |time: Time| {
-            let head = self.data_head();
-            head.mtime == time && head.ctime == time
-        };
         let now = volume.now();
         // Acquire: pairs with the Release in `stored`; who sees the time sees the last writer.
-        if stored.last.load(Ordering::Acquire) == nanos(now) && is_in_data(now) {
+        if stored.last.load(Ordering::Acquire) == nanos(now) && self.has_times(now) {
             return None;
         }
         let _storing = stored.storing.lock();
         let time = volume.now();
-        if is_in_data(time) {
+        if self.has_times(time) {
             // By an operation that has finished: its task has given up the mutex, or the exclusive
             // lock.
             stored.last.store(nanos(time), Ordering::Release);
@@ -79,16 +75,27 @@ impl Inode {
             _storing,
         })
     }
+
+    /// Whether the data says that it was changed at `time`. The caller holds the inode.
+    pub(super) fn has_times(&self, time: Time) -> bool {
+        let head = self.data_head();
+        head.mtime == time && head.ctime == time
+    }
+}
+
+/// Lets `op` store the time of a change, and nothing else, in the inode's data.
+pub(super) fn store(op: &mut Op<'_>, inode: &Inode, time: Time) {
+    let draft = op.edit_shared(&inode.node, inode.ino.data_index());
+    for at in [offset_of!(DataHead, mtime), offset_of!(DataHead, ctime)] {
+        let bytes = time.as_bytes();
+        draft.part(at..at + bytes.len()).copy_from_slice(bytes);
+    }
 }
 
 impl TimeToStore<'_> {
     /// Lets `op` store it.
     pub(super) fn store(&self, op: &mut Op<'_>, inode: &Inode) {
-        let draft = op.edit_shared(&inode.node, inode.ino.data_index());
-        for at in [offset_of!(DataHead, mtime), offset_of!(DataHead, ctime)] {
-            let bytes = self.time.as_bytes();
-            draft.part(at..at + bytes.len()).copy_from_slice(bytes);
-        }
+        store(op, inode, self.time);
     }
 
     /// The operation has finished.
