@@ -383,7 +383,6 @@ fn may_go(inode: &Arc<Inode>, left: &mut PendingMarks) -> bool {
     };
     let marks = state.marks.all().iter();
     marks.for_each(|&mark| left.note(mark));
-    inode.overwrite_marks().for_each(|mark| left.note(mark));
     drop(state);
     // No task can ask for its attributes before it is loaded again, and then they are those of the
     // loaded inode.
@@ -392,7 +391,9 @@ fn may_go(inode: &Arc<Inode>, left: &mut PendingMarks) -> bool {
 }
 
 /// All state is in nodes, except for the operations of a file, which its shard keeps; those of a
-/// directory are valid.
+/// directory, and overwrites of a contended file, are valid. *Crash scenario:* such a file is
+/// overwritten, evicted, loaded again and renamed: without the mark of the overwrite, which is in no
+/// granule of the inode, the name would survive and the content might not.
 fn is_settled(inode: &Inode, state: &InodeState) -> bool {
     let volume = inode.state().volume();
     let journal = volume.as_ref().and_then(|volume| volume.journal_if_any());
@@ -404,6 +405,7 @@ fn is_settled(inode: &Inode, state: &InodeState) -> bool {
     !inode.pins.is_unlinked()
         && !unwritten
         && state.is_clean()
+        && inode.overwrite_marks().all(valid)
         && state
             .if_directory()
             .is_none_or(|directory| directory.marks().all(valid))

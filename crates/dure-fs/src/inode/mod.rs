@@ -231,9 +231,6 @@ impl Inode {
         assert_eq!(data.number(), self.ino, "data goes to its own inode");
         self.depends(op);
         if op.marks_reads() {
-            // Not always that of the granule: an overwrite without a page cache changes slots of a
-            // leaf alone.
-            op.depends_on(self.data_writer());
             self.overwrite_marks().for_each(|mark| op.depends_on(mark));
         }
         op.replace(&self.node, self.ino.data_index(), data.as_bytes());

@@ -242,6 +242,14 @@ impl Op<'_> {
         &mut self.edits[at].draft
     }
 
+    /// The operation changes nothing of this granule, but counts as its last writer: it does not
+    /// survive without the change before it, nor does a later one survive without this operation.
+    pub fn follow(&mut self, node: &NodeRef, index: u8) {
+        if self.edit_of(node, index).is_none() {
+            self.add_edit(node, index, Draft::of_shared(Box::default()));
+        }
+    }
+
     /// As [`Op::edit`], unless `refuse` finds a reason in the granule not to change it, which is
     /// returned.
     pub fn edit_unless<R>(

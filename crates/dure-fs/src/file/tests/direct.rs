@@ -359,34 +359,43 @@ fn median_ns(turns: u64, mut call: impl FnMut(u64)) -> u64 {
     rounds[2]
 }
 
-/// What a page costs by instructions of the processor alone, and by calls.
+/// What a page costs by instructions of the processor alone, and by calls: of files that the caches
+/// of the processor hold, and of one that they do not.
 #[test]
 #[ignore = "a measurement: cargo test --release -p dure-fs --lib -- --ignored --nocapture what_a_durable"]
 fn what_a_durable_overwrite_costs() {
-    const PAGES: u64 = 1024;
+    for pages in [1024, 32 * 1024] {
+        measure_pages(pages);
+    }
+}
+
+fn measure_pages(pages: u64) {
     let page = [7; BLOCK_BYTES];
-    let at = |turn: u64| turn % PAGES * 4096;
-    let region = Region::anonymous(usize::try_from(PAGES).unwrap() * BLOCK_BYTES).unwrap();
-    let bare = median_ns(20_000, |turn| {
+    // 7919 is prime: each page once, and none behind the one before it.
+    let at = |turn: u64| turn * 7919 % pages * 4096;
+    let region = Region::anonymous(usize::try_from(pages).unwrap() * BLOCK_BYTES).unwrap();
+    let turns = 20_000.max(pages);
+    let bare = median_ns(turns, |turn| {
         let _ = region.copy(at(turn), &page).unwrap().fence();
         let _ = region.copy(at(turn), &[]).unwrap().fence();
     });
     let mut out = [0; BLOCK_BYTES];
-    let copy = median_ns(20_000, |turn| region.read(at(turn), &mut out).unwrap());
-    println!("4 KiB: copied past the cache and fenced twice {bare} ns, read {copy} ns");
+    let copy = median_ns(turns, |turn| region.read(at(turn), &mut out).unwrap());
+    let mib = pages / 256;
+    println!("{mib} MiB: copied past the cache and fenced twice {bare} ns, read {copy} ns");
     for durability in [Durability::Strict, Durability::Posix] {
         let mut world = World::in_nvm(65536);
         world.options.durability = Some(durability);
         let fs = world.mount();
         let inode = file(&fs);
-        let overwrite = median_ns(20_000, |turn| {
+        let overwrite = median_ns(turns, |turn| {
             fs.write(&inode, at(turn), &page, Stamp::Set).unwrap();
         });
-        let part = median_ns(20_000, |turn| {
+        let part = median_ns(turns, |turn| {
             fs.write(&inode, at(turn), &page[..100], Stamp::Set)
                 .unwrap();
         });
-        let read = median_ns(20_000, |turn| {
+        let read = median_ns(turns, |turn| {
             fs.read(&inode, at(turn), &mut out, ReadMode::Bypass)
                 .unwrap();
         });

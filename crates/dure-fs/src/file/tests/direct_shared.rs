@@ -50,7 +50,7 @@ fn random_calls_match_and_each_survives_where_overwrites_share_the_file() {
 }
 
 /// A volume where overwrites share a file from the first one on.
-pub(super) fn shared_world() -> World {
+fn shared_world() -> World {
     with(
         World::in_nvm(16384),
         "range_lock=segment",

@@ -127,6 +127,11 @@ impl Volume {
         if !is_overwrite(&state, bytes) || !self.edit_slots(&mut op, inode, targets)? {
             return Ok(false);
         }
+        // Crash scenario without: a file is appended to, and overwritten within the same tick of the
+        // clock by another core, whose log survives: the content is there, and size and time are not.
+        if op.marks_reads() {
+            op.depends_on(inode.data_writer());
+        }
         let time = inode.time_to_store(self, stamp);
         if let Some(time) = &time {
             time.store(&mut op, inode);
@@ -158,9 +163,13 @@ impl Volume {
         if let Some(time) = time {
             times::store(&mut op, inode, time);
         }
+        // Crash scenarios without, each with another core whose log survives: a file is appended to,
+        // then overwritten within the same tick of the clock: the content is there, and size and time
+        // are not; or it is overwritten, then renamed or appended to: name or size are there, and the
+        // content is not.
+        op.follow(&inode.node, inode.ino.data_index());
         // Nothing can fail from here on.
         let mark = op.finish();
-        // Also if it is a slot of a leaf alone: what later changes of the data depend on.
         inode.data_granule_stored(mark);
         state.note_mark(mark);
         if let Some(time) = time {
@@ -170,7 +179,7 @@ impl Volume {
     }
 
     /// Lets `op` change the slots of pages that have a block, and makes it depend on earlier changes
-    /// of the inode. False: one has none; the operation is to be dropped.
+    /// of the attributes. False: one has none; the operation is to be dropped.
     fn edit_slots<'v>(
         &'v self,
         op: &mut Op<'v>,
@@ -187,11 +196,6 @@ impl Volume {
         // Crash scenario without: a file loses its set-id bits, by an operation in another core's
         // log, and gets new content; the log of these bits is lost, the content survives with them.
         inode.depends(op);
-        // Crash scenario without: a file is appended to, and overwritten within the same tick of the
-        // clock by another core, whose log survives: the content is there, and size and time are not.
-        if op.marks_reads() {
-            op.depends_on(inode.data_writer());
-        }
         Ok(true)
     }
 }
