@@ -99,16 +99,16 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "overwrite-direct",
         0,
-        budget(19_200, 400),
-        budget(20_300, 430),
+        budget(17_900, 390),
+        budget(17_900, 430),
     ),
     row(
         "overwrite-fsync",
         31_400,
-        budget(41_900, 2_900),
-        budget(42_900, 2_920),
+        budget(40_700, 2_880),
+        budget(40_800, 2_920),
     ),
-    row("read-direct", 0, budget(5_410, 0), budget(5_600, 0)),
+    row("read-direct", 0, budget(5_410, 0), budget(5_430, 0)),
     row("readdir", 0, budget(356, 0), budget(360, 0)),
     row("fuse-lookup", 0, budget(2_610, 0), budget(2_660, 0)),
     row(

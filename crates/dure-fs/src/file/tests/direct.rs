@@ -388,15 +388,20 @@ fn measure_pages(pages: u64) {
         world.options.durability = Some(durability);
         let fs = world.mount();
         let inode = file(&fs);
+        // In another order than it is read: blocks lie next to each other as they were written.
+        for page_number in 0..pages {
+            fs.write(&inode, page_number * 4096, &page, Stamp::Set)
+                .unwrap();
+        }
+        let read = median_ns(turns, |turn| {
+            fs.read(&inode, at(turn), &mut out, ReadMode::Bypass)
+                .unwrap();
+        });
         let overwrite = median_ns(turns, |turn| {
             fs.write(&inode, at(turn), &page, Stamp::Set).unwrap();
         });
         let part = median_ns(turns, |turn| {
             fs.write(&inode, at(turn), &page[..100], Stamp::Set)
-                .unwrap();
-        });
-        let read = median_ns(turns, |turn| {
-            fs.read(&inode, at(turn), &mut out, ReadMode::Bypass)
                 .unwrap();
         });
         let root = fs.root().unwrap();
