@@ -1,7 +1,7 @@
 //! Ctrl-C: what a bench or a demonstration made goes before the program does.
 //!
 //! **Problem.** A signal that ends the program at once leaves directories, mounts and devices.
-//! **Structure.** The first SIGINT or SIGTERM is noted ([`listen`]); workers and long preparations
+//! **Structure.** The first SIGINT or SIGTERM is noted (`listen`); workers and long preparations
 //! look for it now and then ([`check`]) and end with an error, so that everything is dropped as
 //! after any error; [`run`] around the work then ends the program as the signal would have.
 //! **Invariants.** A second signal ends the program at once, whatever stays behind. **Crash.** What
