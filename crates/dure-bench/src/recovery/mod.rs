@@ -3,8 +3,9 @@
 //! **Structure.** A volume in memory gets logs of the size wanted, which are filled; the file
 //! system is dropped as if the process had been killed, and what it left is mounted `repeat` times,
 //! each time on a copy of its own. Statistics of the mount say what was read and where the time
-//! went. With `--files` the volume lies in a file and has many files (`files`). **Invariants.** No checkpoint empties the logs on the way; every repetition recovers the
-//! same medium. **On a crash** nothing is left behind.
+//! went. With `--files` the volume lies in a file and has many files (`files`). **Invariants.** No
+//! checkpoint empties the logs on the way; every repetition recovers the same medium. **On a crash**
+//! nothing is left behind.
 
 mod files;
 
