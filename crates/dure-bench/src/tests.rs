@@ -124,6 +124,8 @@ fn an_unknown_policy_is_refused_by_name() {
     for kind in ["dure", "dir"] {
         let error = Target::open(&format!("{kind}:/is/not/there")).unwrap_err();
         assert!(format!("{error:#}").contains("there is nothing at /is/not/there; name a"));
+        let error = Target::open(&format!("{kind}:")).unwrap_err();
+        assert!(format!("{error:#}").contains("no path is named; name a"));
     }
 }
 

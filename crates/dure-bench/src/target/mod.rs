@@ -93,6 +93,9 @@ pub(crate) fn nvm_of(name: &str, policy: &str) -> Result<Nvm> {
 
 /// Says what a target could be if there is nothing at `path`.
 fn check_is_there(name: &str, path: &Path, instead: &str) -> Result<()> {
+    if path.as_os_str().is_empty() {
+        bail!("--target {name}: no path is named; name {instead}");
+    }
     // Other errors than this one say enough by themselves, once the path is used.
     if matches!(path.try_exists(), Ok(false)) {
         bail!(
