@@ -1,17 +1,19 @@
-//! Overwrites by tasks that share a file.
+//! Overwrites: writes that only give other blocks to pages.
 //!
-//! **Problem.** Writers of different pages of one file change different slots, and need not wait for
-//! each other. **Structure.** In a contended file a write that only gives other blocks to pages holds
-//! their range exclusively, and write-back and the inode shared. What else a write may change (size,
-//! holes, preallocated pages, the tree) it leaves to the exclusive way, having changed nothing. Of
-//! the overwrites within a tick of the clock one stores the times ([`super::times`]).
+//! **Problem.** Nothing changes but slots, and times that tick rarely: a copy of the inode's data would
+//! cost more than the change. Writers of different pages of one file change different slots, and need
+//! not wait for each other. **Structure.** An operation stores the bytes of its slots, and the times if
+//! they are others. In a contended file it holds the range of its pages exclusively, and write-back and
+//! the inode shared; else both exclusively. What else a write may change (size, holes, preallocated
+//! pages, the tree) it leaves to the exclusive way, having changed nothing. Of the shared overwrites
+//! within a tick of the clock one stores the times ([`super::times`]).
 //!
 //! # Invariants
-//! The range covers whole pages and is held from the first look at the old page to the end: of two
-//! writes of parts of one page the second keeps what the first wrote. Whoever changes the map in
-//! another way holds write-back exclusively, so size, tree and cut stay as they are all the while.
-//! Readers hold the range shared, or the inode exclusively: the old block is free, and perhaps
-//! another file's, once the operation is valid.
+//! Of a contended file. The range covers whole pages and is held from the first look at the old page
+//! to the end: of two writes of parts of one page the second keeps what the first wrote. Whoever
+//! changes the map in another way holds write-back exclusively, so size, tree and cut stay as they are
+//! all the while. Readers hold the range shared, or the inode exclusively: the old block is free, and
+//! perhaps another file's, once the operation is valid.
 //!
 //! | | core 0 overwrites page 3 | core 1 reads page 3 | core 2 makes the file shorter |
 //! |---|---|---|---|
@@ -21,10 +23,11 @@
 //! | 4 | lets go | copies from the new block | |
 //! | 5 | | | holds all exclusively |
 //!
-//! **On a crash** as of other writes ([`Volume::write_held`]). An operation of a slot has no granule in
-//! common with the inode's data, or with an overwrite of another granule; that changes of an inode
-//! survive in their order is said by marks: this operation depends on the last ones of data and
-//! attributes, and later ones of these on it ([`Inode::overwrite_marks`]).
+//! **On a crash** as of other writes ([`Volume::write_held`]). That changes of an inode survive in their
+//! order is said by marks: this operation depends on the last ones of data and attributes, and later
+//! ones of these on it. One that holds the inode exclusively counts as the last writer of the data for
+//! that ([`Op::follow`]). Those that share it have no granule in common, so theirs are noted
+//! ([`Inode::overwrite_marks`]).
 
 use dure_store::OpKind;
 use dure_store::error::Result;
