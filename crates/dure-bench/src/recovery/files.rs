@@ -24,7 +24,7 @@ use rustix::fs::SeekFrom;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::Recovery;
+use super::{Mounts, Recovery};
 use crate::micro::{content, or_default};
 use crate::report::{self, Columns};
 use crate::target::{nvm_of, options_of};
@@ -50,14 +50,8 @@ pub(super) struct Row {
     pub(super) log_mib: f64,
     transactions: u64,
     pub(super) nodes: u64,
-    n: usize,
-    seconds: f64,
-    min: f64,
-    max: f64,
-    /// Of the median mount.
-    scan_seconds: f64,
-    apply_seconds: f64,
-    write_seconds: f64,
+    #[serde(flatten)]
+    mounts: Mounts,
 }
 
 /// Mounts of `count` files by each policy.
@@ -265,8 +259,7 @@ impl Subject {
     #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
     fn row(&self, after: &'static str, mut runs: Vec<(u64, RecoveryStatistics)>) -> Row {
         runs.sort_by_key(|(ns, _)| *ns);
-        let seconds = |ns: u64| ns as f64 / 1e9;
-        let (ns, middle) = runs[(runs.len() - 1) / 2];
+        let (mounts, middle) = Mounts::of(&runs);
         Row {
             bench: "recovery",
             policy: self.policy.clone(),
@@ -276,13 +269,7 @@ impl Subject {
             log_mib: middle.log_bytes as f64 / f64::from(1 << 20),
             transactions: middle.transactions,
             nodes: middle.nodes,
-            n: runs.len(),
-            seconds: seconds(ns),
-            min: runs.first().map_or(0.0, |(ns, _)| seconds(*ns)),
-            max: runs.last().map_or(0.0, |(ns, _)| seconds(*ns)),
-            scan_seconds: seconds(middle.scan_ns),
-            apply_seconds: seconds(middle.apply_ns),
-            write_seconds: seconds(middle.write_ns),
+            mounts,
         }
     }
 }
@@ -329,10 +316,9 @@ pub(super) fn table(rows: &[Row], columns: Columns) -> Table {
     if columns == Columns::All {
         heads.extend(["files", "transactions", "nodes"]);
     }
-    heads.extend(["n", "mount s", "min", "max", "scan", "apply", "write"]);
+    heads.extend(Mounts::HEADS);
     let mut table = report::plain_table(&heads, &[0, 1], columns);
     for row in rows {
-        let seconds = |seconds: f64| format!("{seconds:.3}");
         let mut cells = vec![
             row.policy.clone(),
             row.after.to_owned(),
@@ -343,15 +329,7 @@ pub(super) fn table(rows: &[Row], columns: Columns) -> Table {
             let counts = [u64::from(row.files), row.transactions, row.nodes];
             cells.extend(counts.map(|count| count.to_string()));
         }
-        cells.extend([
-            row.n.to_string(),
-            seconds(row.seconds),
-            seconds(row.min),
-            seconds(row.max),
-            seconds(row.scan_seconds),
-            seconds(row.apply_seconds),
-            seconds(row.write_seconds),
-        ]);
+        cells.extend(row.mounts.cells());
         table.add_row(cells);
     }
     table

@@ -91,7 +91,7 @@ struct Mapped {
 pub fn open(file: FileDevice, nvm: Nvm) -> Result<Arc<dyn Device>> {
     let need = match nvm {
         Nvm::Off => return Ok(share(file)),
-        // There is nothing to map; who reads it finds that it is no part of a volume.
+        // There is nothing to map; a reader finds that it is no part of a volume.
         _ if file.info().blocks == 0 => return Ok(share(file)),
         Nvm::Auto | Nvm::Direct => Need::Direct,
         Nvm::Emulated | Nvm::Optane => Need::Emulation,

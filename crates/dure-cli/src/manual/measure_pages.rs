@@ -10,8 +10,8 @@ pub(super) const PAGES: &[Page] = &[
         &[
             ("All that there is to measure", "dure bench --help"),
             (
-                "Quickly, beside the file system of this directory",
-                "dure bench micro --target dure: --target dir:. --milliseconds 200",
+                "Quickly, compared with the file system of this directory",
+                "dure bench micro --target dure:. --target dir:. --milliseconds 200",
             ),
         ],
         STATUS,
@@ -97,7 +97,7 @@ pub(super) const PAGES: &[Page] = &[
     page(
         "bench tpcc",
         &[(
-            "Dirty pages in persistent memory beside a disk, drawn",
+            "Dirty pages in persistent memory and on a disk, drawn",
             "dure bench tpcc --transactions 2000 --svg tpcc.svg",
         )],
         STATUS,

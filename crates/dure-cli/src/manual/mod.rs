@@ -1,4 +1,4 @@
-//! What manual pages and `--help` say beside the arguments: examples and exit statuses; and the
+//! What manual pages and `--help` say besides the arguments: examples and exit statuses; and the
 //! words of `-o`, for completions.
 //!
 //! **Structure.** [`pages`] has a page for each command. [`command`] is the command line with them,

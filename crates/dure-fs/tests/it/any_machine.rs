@@ -6,13 +6,12 @@ use dure_block::ram::RamDevice;
 use dure_block::{BLOCK_BYTES, Device, Lba, Queue, QueueConfig, WriteFlags, share};
 use dure_fs::members::{Member, join};
 use dure_fs::{
-    Background, FileSystem, FormatOptions, MountOptions, NodeLog, Numa, NumaPolicy, NvmRegion,
-    ReadMode, Stamp, SyncScope,
+    FileSystem, FormatOptions, NodeLog, Numa, NumaPolicy, NvmRegion, ReadMode, Stamp, SyncScope,
 };
 use dure_pmem::Region;
 use dure_sync::{Arc, Topology};
 
-use crate::numa::{file, numa, two_cores_write, two_nodes};
+use crate::numa::{file, mount_options, numa, two_cores_write, two_nodes};
 
 const FILES: u64 = 40;
 
@@ -114,14 +113,7 @@ impl Media {
     }
 
     fn mount(&self, profile: Profile, numa: &Numa, recovery_threads: usize) -> FileSystem {
-        let mut options = MountOptions {
-            background: Background::None,
-            cache_bytes: 4 << 20,
-            recovery_threads: Some(recovery_threads),
-            numa: numa.clone(),
-            log_data_pages: 0,
-            ..MountOptions::default()
-        };
+        let mut options = mount_options(numa, recovery_threads);
         for (key, value) in profile.options {
             assert_eq!(options.set_policy(key, value), Ok(true), "{key}={value}");
         }

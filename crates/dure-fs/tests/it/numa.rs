@@ -54,15 +54,20 @@ impl Machine {
     }
 
     fn mount(&self, numa: &Numa, recovery_threads: usize) -> FileSystem {
-        let options = MountOptions {
-            background: Background::None,
-            cache_bytes: 4 << 20,
-            recovery_threads: Some(recovery_threads),
-            numa: numa.clone(),
-            log_data_pages: 0,
-            ..MountOptions::default()
-        };
+        let options = mount_options(numa, recovery_threads);
         FileSystem::open(self.device(), options).expect("it mounts")
+    }
+}
+
+/// Of a mount of which nothing but its calls and its recovery writes to the media.
+pub(crate) fn mount_options(numa: &Numa, recovery_threads: usize) -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        cache_bytes: 4 << 20,
+        recovery_threads: Some(recovery_threads),
+        numa: numa.clone(),
+        log_data_pages: 0,
+        ..MountOptions::default()
     }
 }
 

@@ -216,7 +216,7 @@ impl Space {
         })
     }
 
-    /// Blocks of data in persistent memory beside a block device.
+    /// Blocks of data in persistent memory, of a volume that has a block device too.
     pub fn nvm_data_blocks(&self) -> u64 {
         self.segments.nvm_data_blocks()
     }

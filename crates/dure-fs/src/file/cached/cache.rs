@@ -102,7 +102,7 @@ pub(crate) struct PageCounters {
 #[derive(Debug)]
 pub(crate) struct PageCache {
     pub(super) budget: CacheBudget,
-    /// Whether pages may lie in persistent memory beside a block device.
+    /// Whether pages may lie in persistent memory, of a volume that has a block device too.
     absorbs: bool,
     pub(super) frames: Arc<FramePool>,
     /// Inodes with pages. [CACHED_LIST]
@@ -139,7 +139,7 @@ impl PageCache {
         }
     }
 
-    /// The same of a volume whose pages may lie in persistent memory beside a block device.
+    /// The same of a volume that has a block device and whose pages may lie in persistent memory.
     pub(crate) fn absorbing(self, absorbs: bool) -> PageCache {
         PageCache { absorbs, ..self }
     }
