@@ -164,7 +164,6 @@ impl Volume {
             edit.end();
             inode.state().seek_hint().data_goes(&(from..next));
             inode.data_stored(&mut state, &data, op.finish());
-            state.file_mut().map_changes += 1;
             self.body.discard(self, state.file_mut(), from..next);
             from = next;
         }
@@ -330,7 +329,6 @@ impl Volume {
         }
         edit.end();
         inode.data_stored(&mut state, &data, op.finish());
-        state.file_mut().map_changes += 1;
         Ok(())
     }
 }

@@ -106,8 +106,6 @@ pub(crate) struct FileState {
     written: PendingTime,
     /// A truncate that is under way, or was left half done by an error.
     pub(super) cut: Option<Box<Cut>>,
-    /// Counts changes of the map, so that a page loaded meanwhile is not put in the cache.
-    pub(super) map_changes: u64,
     /// The core whose list of inodes with dirty pages (or pending size and times) this one is on.
     pub(super) dirty_on: Option<CoreId>,
     /// The core whose list of inodes with pages this one is on.

@@ -87,7 +87,6 @@ impl Volume {
         // Nothing can fail from here on.
         inode.data_stored(&mut state, &data, op.finish());
         let file = state.file_mut();
-        file.map_changes += 1;
         file.cut = left.then(|| {
             let intent = slot.used();
             Box::new(Cut { from: gone, intent })
@@ -123,7 +122,6 @@ impl Volume {
                 cut.intent.clear(&mut op);
             }
             inode.data_stored(&mut state, &data, op.finish());
-            state.file_mut().map_changes += 1;
             if done && let Some(cut) = state.file_mut().cut.take() {
                 self.orphans.give(cut.intent);
             }
@@ -178,7 +176,6 @@ impl Volume {
         edit.end();
         inode.state().seek_hint().data_goes(&(to_page..u64::MAX));
         inode.data_stored(&mut state, &data, op.finish());
-        state.file_mut().map_changes += 1;
         self.body.discard(self, state.file_mut(), to_page..u64::MAX);
         Ok(left)
     }

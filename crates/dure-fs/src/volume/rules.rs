@@ -59,6 +59,8 @@ pub struct VolumeRules {
     pub store: StoreRules,
     /// Write-back writes data before it logs slots.
     pub data_before_log: Rule,
+    /// What a reader got from the device counts only if its slots are still the same.
+    pub slots_looked_at_again: Rule,
     /// When files get range locks.
     pub ranges: RangeRule,
     /// What a change of a file's attributes holds.

@@ -46,6 +46,9 @@ pub(super) use grant::{Grant, Want};
 pub(crate) const PAGE_BYTES: u64 = BLOCK_BYTES_U64 + BLOCK_BYTES_U64 / SLAB_SPARE + 240;
 /// Slabs may have one page unused for so many in use, so that a free one is soon found.
 const SLAB_SPARE: u64 = 16;
+/// Pages that are evicted at once, unless the cache is small: a part of it.
+const EVICT_PAGES: u64 = 32;
+const EVICT_PART: u64 = 256;
 /// Unused frames a core keeps, unless the cache is small.
 const STACK_FRAMES_MAX: u64 = 64;
 
@@ -164,6 +167,14 @@ impl PageCache {
     /// callers can go on.
     pub(super) fn step_pages(&self, pages_max: u64) -> u64 {
         (self.budget.pages_max() / 4).clamp(1, pages_max)
+    }
+
+    /// Pages that an eviction takes for a caller that wants `pages`: an inode is locked once for
+    /// some of them.
+    pub(super) fn evict_pages(&self, pages: u64) -> u64 {
+        pages
+            .max(self.budget.pages_max() / EVICT_PART)
+            .min(pages.max(EVICT_PAGES))
     }
 
     pub(in crate::file) fn frame(&self, core: CoreId, fill: Fill) -> Frame {

@@ -8,7 +8,7 @@
 use dure_store::units::{BLOCK_BYTES_U64, to_u64};
 
 use crate::file::bytes::split;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeState};
 use crate::volume::Volume;
 
 /// Of so many pages at most, an fsync takes some tens of microseconds where the medium is memory.
@@ -53,15 +53,8 @@ impl Volume {
         let Some(state) = inode.state().try_read() else {
             return true;
         };
-        let end = offset.saturating_add(to_u64(len));
-        let size = inode.size_up_to(&state, end);
-        // Of a page that is written in part the rest is read first.
-        let is_cut = |at: u64, kept: bool| {
-            let (page, within) = split(at);
-            within != 0 && kept && !state.file().pages.contains(page)
-        };
-        let (first, _) = split(offset);
-        is_cut(offset, first * BLOCK_BYTES_U64 < size) || is_cut(end, end < size)
+        let mut lacking = pages_lacking(inode, &state, (offset, len));
+        lacking.next().is_some()
     }
 
     /// [`Body::fsync_waits`](crate::file::body::Body::fsync_waits).
@@ -72,4 +65,23 @@ impl Volume {
         let state = inode.state().try_read();
         state.is_none_or(|state| state.file().pages.unclean() > PROMPT_PAGES)
     }
+}
+
+/// The pages of which a write keeps a part that is not in memory: it is read first.
+pub(super) fn pages_lacking(
+    inode: &Inode,
+    state: &InodeState,
+    (offset, len): (u64, usize),
+) -> impl Iterator<Item = u64> {
+    let end = offset.saturating_add(to_u64(len));
+    let size = inode.size_up_to(state, end);
+    let lacks = |at: u64, is_kept: bool| {
+        let (page, within) = split(at);
+        let lacks = within != 0 && is_kept && !state.file().pages.contains(page);
+        lacks.then_some(page)
+    };
+    let (first, _) = split(offset);
+    let first = lacks(offset, first * BLOCK_BYTES_U64 < size);
+    let last = lacks(end, end < size).filter(|last| Some(*last) != first);
+    first.into_iter().chain(last)
 }

@@ -22,8 +22,10 @@ use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::range_lock::{Access, ByteRange};
 use dure_sync::{Arc, RwLockWriteGuard};
+use smallvec::SmallVec;
 
 use super::cache::{Grant, Want};
+use super::waits::pages_lacking;
 use super::write_shared::overwrite_pending;
 use crate::file::bytes::{pages_of, split};
 use crate::file::map::{FILE_BYTES_MAX, MapReader};
@@ -223,6 +225,12 @@ impl Volume {
         source: Source<'_>,
         stamp: Stamp,
     ) -> Result<(u64, usize)> {
+        if let Place::At(offset) = place
+            && !(offset | to_u64(source.len())).is_multiple_of(BLOCK_BYTES_U64)
+            && self.reads_wait()
+        {
+            self.fetch_pages(inode, offset, source.len());
+        }
         if let Some(range) = range
             && let Some(done) = self.add_shared(inode, range, place, source, stamp)?
         {
@@ -276,6 +284,17 @@ impl Volume {
             };
             grant = Some(self.grant_for(inode, want, pages)?);
         }
+    }
+
+    /// Reads what a write keeps of its pages from the device, as long as it holds no lock.
+    fn fetch_pages(&self, inode: &Arc<Inode>, offset: u64, len: usize) {
+        let lacking: SmallVec<[u64; 2]> = {
+            let state = inode.state().read();
+            pages_lacking(inode, &state, (offset, len)).collect()
+        };
+        lacking
+            .iter()
+            .for_each(|&page| self.fetch_page(inode, page));
     }
 
     /// What a write to whole pages behind the end needs, if it is at hand: no such page is cached

@@ -368,7 +368,6 @@ impl Volume {
         let pages = first.page..last.page + 1;
         inode.state().seek_hint().data_comes(&pages);
         inode.data_stored(&mut state, &data, op.finish());
-        state.file_mut().map_changes += 1;
         state.file_mut().set_size(inode.state().seek_hint(), size);
         self.owners.add(self.partition(), targets.len());
         Ok(())

@@ -10,6 +10,7 @@ mod direct_two_cores;
 mod errors;
 mod journaled;
 mod lost_pages;
+mod misses;
 mod pending_pages;
 mod races;
 mod random;

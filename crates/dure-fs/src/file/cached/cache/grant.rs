@@ -151,7 +151,7 @@ impl Volume {
         let core = self.partition();
         let pages = u64::from(frames);
         let take = || self.pages.budget.take(core, pages);
-        let got = take() || (self.pages.evict(core, pages) > 0 && take());
+        let got = take() || (self.pages.evict(core, self.pages.evict_pages(pages)) > 0 && take());
         got.then(|| Grant {
             volume: self,
             core,
@@ -172,7 +172,7 @@ impl Volume {
             if self.pages.budget.take(core, pages) {
                 return Ok(());
             }
-            if self.pages.evict(core, pages) > 0 {
+            if self.pages.evict(core, self.pages.evict_pages(pages)) > 0 {
                 continue;
             }
             match self.write_back_some(pages.max(WRITE_BACK_PAGES)) {

@@ -152,7 +152,6 @@ impl Volume {
             self.keep_logged(&mut batch.copies, targets, room);
         }
         inode.data_stored(&mut state, &data, op.finish());
-        state.file_mut().map_changes += 1;
         let absorbs = self.absorb().is_some();
         for (&page, target) in batch.pages.iter().zip(targets) {
             let pages = &mut state.file_mut().pages;

@@ -1,0 +1,419 @@
+//! Reads of pages that are not in memory.
+//!
+//! **Problem.** A device takes microseconds to milliseconds. A reader that held the inode meanwhile
+//! would make each writer wait for it, and each later reader for that writer.
+//!
+//! **Structure.** A reader looks its slots up under the shared inode lock and lets go of it. It
+//! reads a run of pages whose blocks are contiguous with no lock held, and compares each page with
+//! the CRC in its slot. Then it looks again, under the inode lock: the pages that count are put in
+//! memory, and the caller gets its part of them. Holes and unwritten slots read as zeroes and take
+//! no memory.
+//!
+//! # Invariants
+//! What was read counts only if, at the second look, the slot is the one of the first look and the
+//! page is not in memory; else the caller looks again. Its content is then right whatever happened
+//! between: it has the CRC that the slot has now. A wrong CRC or an error of the device is one only
+//! if the slot still counts. Pages with errors fail, and no others.
+//!
+//! | step | reader of page 7 | other task |
+//! |---|---|---|
+//! | 1 | finds block 40 in the slot, unlocks | |
+//! | 2 | | overwrites page 7; write-back stores block 90 in the slot |
+//! | 3 | | block 40 is free, and gets data of another file |
+//! | 4 | reads block 40: a wrong CRC | |
+//! | 5 | finds block 90 in the slot: begins again | |
+//!
+//! **On a crash** nothing is lost by a reader.
+
+use std::ops::Range;
+
+use dure_block::BlockBuf;
+use dure_store::error::{Error, Result};
+use dure_store::format::slot::Slot;
+use dure_store::frames::Fill;
+use dure_store::placement::contiguous;
+use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
+use dure_sync::Arc;
+
+use crate::file::bytes::split;
+use crate::file::cached::cache::Grant;
+use crate::file::cached::page::PageStore;
+use crate::file::map::MapReader;
+use crate::file::read::ReadMode;
+use crate::inode::{Inode, InodeState};
+use crate::volume::Volume;
+
+/// Pages read ahead when a file is read in order.
+const AHEAD_PAGES: u64 = 32;
+/// Pages one device request reads at most.
+const RUN_PAGES_MAX: u64 = 256;
+
+/// Neighbouring pages that are not in memory.
+enum Gap {
+    /// They read as zeroes, so many of them.
+    Zero(u64),
+    /// Their slots; blocks are contiguous.
+    Run(Vec<Slot>),
+}
+
+/// Pages of a run, from `first` on, and what their slots were before they were read.
+#[derive(Clone, Copy)]
+struct Run<'r> {
+    first: u64,
+    slots: &'r [Slot],
+}
+
+impl Run<'_> {
+    fn pages(&self) -> impl Iterator<Item = u64> {
+        self.first..self.first + to_u64(self.slots.len())
+    }
+}
+
+/// Bytes that a caller wants of a file: at least one, and it has them all.
+struct Wanted<'b> {
+    offset: u64,
+    buf: &'b mut [u8],
+}
+
+impl Wanted<'_> {
+    fn end(&self) -> u64 {
+        self.offset + to_u64(self.buf.len())
+    }
+
+    /// Copies its part out of good pages from its first one on.
+    fn copy_from(self, pages: &[u8]) -> usize {
+        let (_, within) = split(self.offset);
+        let part = pages.get(within..).unwrap_or_default();
+        let len = part.len().min(self.buf.len());
+        self.buf[..len].copy_from_slice(&part[..len]);
+        len
+    }
+}
+
+impl Volume {
+    /// Reads at `offset`, whose page was missing a moment ago. `buf` is not empty and ends within
+    /// the file. Returns how many bytes; none if the caller has to look again.
+    pub(super) fn read_missing(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        buf: &mut [u8],
+        mode: ReadMode,
+    ) -> Result<usize> {
+        let (page, within) = split(offset);
+        let want = to_u64(within + buf.len())
+            .div_ceil(BLOCK_BYTES_U64)
+            .min(RUN_PAGES_MAX);
+        let pages = match mode {
+            ReadMode::Bypass => want,
+            ReadMode::Cached => {
+                let ahead = inode.next_read().is_sequential(page, page + want);
+                let pages = if ahead { want.max(AHEAD_PAGES) } else { want };
+                self.pages.step_pages(pages)
+            }
+        };
+        let frames = u32::try_from(pages).expect("a run has at most RUN_PAGES_MAX pages");
+        let grant = match mode {
+            ReadMode::Bypass => None,
+            ReadMode::Cached => self.grant_to_read(frames),
+        };
+        let pages = if grant.is_some() { pages } else { want };
+        self.read_gap(inode, Wanted { offset, buf }, pages, grant)
+    }
+
+    /// Puts a page in memory that a write to a part of it is about to need, if it is on the device.
+    /// Whoever writes then reads nothing while it holds the inode, unless the page is gone again;
+    /// it finds errors again, and returns them.
+    pub(in crate::file::cached) fn fetch_page(&self, inode: &Arc<Inode>, page: u64) {
+        let mut byte = [0];
+        let wanted = Wanted {
+            offset: page * BLOCK_BYTES_U64,
+            buf: &mut byte,
+        };
+        if let Some(grant) = self.grant_to_read(1) {
+            let _found_again = self.read_gap(inode, wanted, 1, Some(grant));
+        }
+    }
+
+    /// Reads at most `pages` pages, into memory if there is a grant for them.
+    fn read_gap(
+        &self,
+        inode: &Arc<Inode>,
+        wanted: Wanted<'_>,
+        pages: u64,
+        grant: Option<Grant<'_>>,
+    ) -> Result<usize> {
+        let (first, within) = split(wanted.offset);
+        let slots = match self.find_gap(inode, &wanted, first..first + pages)? {
+            None => return Ok(0),
+            Some(Gap::Zero(pages)) => {
+                let len = to_usize(pages * BLOCK_BYTES_U64 - to_u64(within)).min(wanted.buf.len());
+                wanted.buf[..len].fill(0);
+                return Ok(len);
+            }
+            Some(Gap::Run(slots)) => slots,
+        };
+        let run = Run {
+            first,
+            slots: &slots,
+        };
+        let Some(mut grant) = grant else {
+            return self.read_past_cache(inode, run, wanted);
+        };
+        let mut data = BlockBuf::zeroed(slots.len());
+        let good = match self.read_run(inode, first, &slots, data.as_mut_slice()) {
+            Ok(good) => good,
+            Err(error) => return self.unless_stale(inode, run, wanted.end(), error),
+        };
+        let run = Run {
+            first,
+            slots: &slots[..good],
+        };
+        let kept = self.keep(inode, run, (&data, wanted.end()), &mut grant)?;
+        Ok(wanted.copy_from(&data.as_slice()[..kept * BLOCK_BYTES]))
+    }
+
+    /// What is to be read. `None`: the caller has to look again.
+    fn find_gap(
+        &self,
+        inode: &Inode,
+        wanted: &Wanted<'_>,
+        pages: Range<u64>,
+    ) -> Result<Option<Gap>> {
+        let state = inode.state().read();
+        let size = inode.size_up_to(&state, wanted.end());
+        if size < wanted.end() || is_in_memory(inode, &state, pages.start) {
+            // Truncated, or put in memory by another task meanwhile.
+            return Ok(None);
+        }
+        self.gap(inode, &state, size, pages).map(Some)
+    }
+
+    /// How many pages of a run, from the first on, still are what was read: none if the file does
+    /// not reach `end` any more. The caller holds the inode.
+    fn count_current(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        run: Run<'_>,
+        end: u64,
+    ) -> Result<usize> {
+        if !self.options.volume_rules.slots_looked_at_again.holds() {
+            return Ok(run.slots.len());
+        }
+        if inode.size_up_to(state, end) < end {
+            return Ok(0);
+        }
+        let mut map = MapReader::new(self, inode);
+        for (n, (page, slot)) in run.pages().zip(run.slots).enumerate() {
+            let is_stale = is_in_memory(inode, state, page)
+                || state.file().is_cut(page)
+                || map.slot(page)? != *slot;
+            if is_stale {
+                return Ok(n);
+            }
+        }
+        Ok(run.slots.len())
+    }
+
+    /// The error of reading a run, if its first page still is what was to be read; else the caller
+    /// has to look again.
+    fn unless_stale(&self, inode: &Inode, run: Run<'_>, end: u64, error: Error) -> Result<usize> {
+        let state = inode.state().read();
+        let first = Run {
+            first: run.first,
+            slots: &run.slots[..1],
+        };
+        match self.count_current(inode, &state, first, end)? {
+            0 => Ok(0),
+            _ => Err(error),
+        }
+    }
+
+    /// Puts pages that were read in memory, as far as they count. Returns how many count, from the
+    /// first on.
+    fn keep(
+        &self,
+        inode: &Arc<Inode>,
+        run: Run<'_>,
+        (data, end): (&BlockBuf, u64),
+        grant: &mut Grant<'_>,
+    ) -> Result<usize> {
+        if inode.state().pending_pages().is_some()
+            && let Some(kept) = self.keep_shared(inode, run, (data, end), grant)?
+        {
+            return Ok(kept);
+        }
+        let mut state = inode.state().write_keep_cached();
+        let kept = self.count_current(inode, &state, run, end)?;
+        let file = state.file_mut();
+        self.insert(
+            &mut file.pages,
+            run,
+            &data.as_slice()[..kept * BLOCK_BYTES],
+            grant,
+        );
+        self.pages.note_cached(grant.core(), inode, file);
+        Ok(kept)
+    }
+
+    /// The same in a file that tasks share, under the shared inode lock: the pages are pending until
+    /// a task holds the inode exclusively. `None`: nothing was done.
+    fn keep_shared(
+        &self,
+        inode: &Inode,
+        run: Run<'_>,
+        (data, end): (&BlockBuf, u64),
+        grant: &mut Grant<'_>,
+    ) -> Result<Option<usize>> {
+        let state = inode.state().read();
+        // Only a holder of the exclusive inode lock may list it.
+        let is_listed = state.file().cached_on.is_some();
+        let Some(pending_pages) = inode.state().pending_pages().filter(|_| is_listed) else {
+            return Ok(None);
+        };
+        let kept = self.count_current(inode, &state, run, end)?;
+        let mut held = pending_pages.take();
+        if held.is_full() {
+            return Ok(None);
+        }
+        // Pages that others have put in since the count are the same.
+        pending_pages.announce(&held, run.pages().take(kept));
+        self.insert(
+            &mut held.pages,
+            run,
+            &data.as_slice()[..kept * BLOCK_BYTES],
+            grant,
+        );
+        Ok(Some(kept))
+    }
+
+    /// Puts pages into a store, unless they have come to it meanwhile.
+    fn insert(&self, pages: &mut PageStore, run: Run<'_>, bytes: &[u8], grant: &mut Grant<'_>) {
+        let cheap = self.absorb().is_some() && self.layout.is_in_nvm(run.slots[0].block());
+        for (page, bytes) in run.pages().zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            if !pages.contains(page) {
+                let mut frame = grant.frame(Fill::Any);
+                frame.bytes_mut().copy_from_slice(bytes);
+                pages.insert(page, frame);
+                pages.set_cheap(page, cheap);
+            }
+        }
+        let count = i64::try_from(bytes.len() / BLOCK_BYTES);
+        let count = count.expect("a run has at most RUN_PAGES_MAX pages");
+        self.pages.counters.loaded.add(count);
+    }
+
+    /// What the file has from the first page of `wanted` on, which is not in memory: at most as
+    /// many pages as wanted, unless they are zeroes, and only up to the next page in memory. The
+    /// file has at least `size` bytes.
+    fn gap(&self, inode: &Inode, state: &InodeState, size: u64, wanted: Range<u64>) -> Result<Gap> {
+        let file = state.file();
+        let (page, pages) = (wanted.start, wanted.end - wanted.start);
+        let mut size_pages = size.div_ceil(BLOCK_BYTES_U64);
+        if let Some(pending_pages) = inode.state().pending_pages() {
+            size_pages = size_pages.min(wanted.end);
+            // Not the first one: it was not pending a moment ago, and the read is of that moment.
+            size_pages = pending_pages
+                .first_in(page + 1..size_pages)
+                .unwrap_or(size_pages);
+        }
+        let limit = size_pages.min(file.map_end().max(page + 1));
+        let end = file.pages.next_present(page..limit).unwrap_or(limit);
+        let mut map = MapReader::new(self, inode);
+        if file.is_cut(page) {
+            let end = file
+                .pages
+                .next_present(page..size_pages)
+                .unwrap_or(size_pages);
+            return Ok(Gap::Zero(end - page));
+        }
+        // Far enough for a whole hole to be zeroed in one step, not so far that the walk is long.
+        let (next, slot) = match map.next_mapped(page, end.min(page + (1 << 20)))? {
+            None => return Ok(Gap::Zero(end.min(page + (1 << 20)) - page)),
+            Some((next, _)) if next > page => return Ok(Gap::Zero(next - page)),
+            Some(found) => found,
+        };
+        assert_eq!(next, page);
+        if slot.is_unwritten() {
+            return Ok(Gap::Zero(1));
+        }
+        let mut slots = vec![slot];
+        for next in page + 1..end.min(page + pages) {
+            let slot = map.slot(next)?;
+            let in_a_row = contiguous([slots[slots.len() - 1].block(), slot.block()], 2) == 2;
+            if !slot.is_written() || !in_a_row {
+                break;
+            }
+            slots.push(slot);
+        }
+        Ok(Gap::Run(slots))
+    }
+
+    /// Reads a run of pages into `data` and checks them; returns how many from the first on are
+    /// good.
+    ///
+    /// # Errors
+    /// When the first page is not good.
+    fn read_run(&self, inode: &Inode, page: u64, slots: &[Slot], data: &mut [u8]) -> Result<usize> {
+        let what = || format!("checksum of page {page} of inode {}", inode.ino);
+        self.placement.read_run(slots, data, what)
+    }
+
+    /// Reads a run straight into the caller's memory.
+    fn read_past_cache(&self, inode: &Inode, run: Run<'_>, wanted: Wanted<'_>) -> Result<usize> {
+        let (_, within) = split(wanted.offset);
+        let whole = (wanted.buf.len() / BLOCK_BYTES).min(run.slots.len());
+        let end = wanted.end();
+        let mut block = None;
+        let (data, slots) = match within == 0 && whole > 0 {
+            true => (&mut wanted.buf[..whole * BLOCK_BYTES], &run.slots[..whole]),
+            false => {
+                let block = block.insert(BlockBuf::zeroed(1));
+                (block.as_mut_slice(), &run.slots[..1])
+            }
+        };
+        let good = match self.read_run(inode, run.first, slots, data) {
+            Ok(good) => good,
+            Err(error) => return self.unless_stale(inode, run, end, error),
+        };
+        let read = Run {
+            first: run.first,
+            slots: &slots[..good],
+        };
+        let current = self.count_current(inode, &inode.state().read(), read, end)?;
+        let count = i64::try_from(current).expect("a run has at most RUN_PAGES_MAX pages");
+        self.pages.counters.bypassed.add(count);
+        Ok(match block {
+            None => current * BLOCK_BYTES,
+            Some(block) => wanted.copy_from(&block.as_slice()[..current * BLOCK_BYTES]),
+        })
+    }
+
+    /// Reads one page as its slot has it. The caller holds the inode or its write-back mutex.
+    ///
+    /// # Errors
+    /// `Corrupt`, errors of the device.
+    pub(in crate::file) fn read_page(
+        &self,
+        inode: &Inode,
+        page: u64,
+        slot: &Slot,
+        bytes: &mut [u8; BLOCK_BYTES],
+    ) -> Result<()> {
+        if !slot.is_written() {
+            bytes.fill(0);
+            return Ok(());
+        }
+        self.read_run(inode, page, std::slice::from_ref(slot), bytes)
+            .map(|_| ())
+    }
+}
+
+/// Whether a page is in memory. The caller holds the inode.
+fn is_in_memory(inode: &Inode, state: &InodeState, page: u64) -> bool {
+    let pending_pages = inode.state().pending_pages();
+    let is_pending =
+        || pending_pages.is_some_and(|pending| pending.first_in(page..page + 1).is_some());
+    state.file().pages.contains(page) || is_pending()
+}

@@ -1,0 +1,253 @@
+//! What happens to a page while a reader that holds no lock reads it from the device.
+
+use dure_block::ram::RamDevice;
+use dure_block::{Device, DeviceInfo, Error, Io, Lba, Op, OsError, Result, share};
+use dure_sync::canary::Rule;
+use dure_sync::{Arc, Mutex};
+
+use super::{World, content, file, fsck};
+use crate::file::map::MapReader;
+use crate::inode::InodeRef;
+use crate::volume::FileSystem;
+use crate::{ReadMode, SetAttributes, Stamp};
+
+const OLD: u8 = 0x0a;
+const NEW: u8 = 0x0b;
+/// What another file puts in the block when it is free.
+const FOREIGN: u8 = 0xcc;
+
+/// What other tasks do while the device works.
+type Event = Box<dyn FnOnce() -> Result<()> + Send>;
+const EVENT_RANK: u8 = u8::MAX;
+
+/// A device on which something happens just before a block is read the next time.
+struct Slow {
+    ram: Arc<RamDevice>,
+    info: DeviceInfo,
+    event: Mutex<EVENT_RANK, Option<(Lba, Event)>>,
+}
+
+impl std::fmt::Debug for Slow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Slow")
+    }
+}
+
+impl Device for Slow {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn execute(&self, io: Io<'_>) -> Result<()> {
+        let event = {
+            let mut held = self.event.lock();
+            let is_now = |(lba, _): &(Lba, Event)| io.op() == Op::Read && io.lba() == *lba;
+            held.take_if(|event| is_now(event))
+        };
+        if let Some((_, event)) = event {
+            event()?;
+        }
+        self.ram.execute(io)
+    }
+}
+
+/// A file of one page with [`OLD`], on the device and not in memory.
+struct Scene {
+    device: Arc<Slow>,
+    ram: Arc<RamDevice>,
+    fs: FileSystem,
+    inode: InodeRef,
+}
+
+impl Scene {
+    fn new(rule: Rule) -> Scene {
+        let mut world = World::new(8192, 8 << 20);
+        world.options.log_data_pages = 0;
+        world.options.volume_rules.slots_looked_at_again = rule;
+        let device = Arc::new(Slow {
+            ram: world.ram.clone(),
+            info: DeviceInfo {
+                in_memory: false,
+                ..world.ram.info().clone()
+            },
+            event: Mutex::default(),
+        });
+        let fs = FileSystem::open(share(device.clone()), world.options.clone()).unwrap();
+        let inode = file(&fs);
+        fs.write(&inode, 0, &[OLD; 4096], Stamp::Set).unwrap();
+        fs.sync().unwrap();
+        fs.0.settle_file(inode.inode());
+        Scene {
+            ram: world.ram,
+            device,
+            fs,
+            inode,
+        }
+    }
+
+    /// The block of the page.
+    fn lba(&self) -> Lba {
+        let _state = self.inode.inode().state().read();
+        let slot = MapReader::new(&self.fs.0, self.inode.inode()).slot(0);
+        Lba::new(slot.unwrap().block().0)
+    }
+
+    /// The next read of the page from the device comes after `event`.
+    fn before_read(
+        &self,
+        event: impl FnOnce(&FileSystem, &InodeRef) -> Result<()> + Send + 'static,
+    ) {
+        let (fs, inode) = (self.fs.clone(), self.inode.clone());
+        let event = Box::new(move || event(&fs, &inode));
+        *self.device.event.lock() = Some((self.lba(), event));
+    }
+
+    /// Bytes of the file, each of which is the same.
+    fn read(&self, mode: ReadMode) -> crate::Result<(usize, u8)> {
+        let mut bytes = [0xee; 4096];
+        let len = self.fs.read(&self.inode, 0, &mut bytes, mode)?;
+        assert!(bytes[..len].iter().all(|&byte| byte == bytes[0]));
+        Ok((len, bytes[0]))
+    }
+
+    fn end(self) {
+        let Scene { ram, fs, inode, .. } = self;
+        assert!(self.device.event.lock().is_none(), "nothing was read");
+        let seen = content(&fs, &inode);
+        fs.0.settle_file(inode.inode());
+        assert_eq!(content(&fs, &inode), seen, "memory and device differ");
+        drop(inode);
+        fs.close().unwrap();
+        fsck(share(ram), "after");
+    }
+}
+
+/// Overwrites the page, which gets another block, and drops it from memory.
+fn overwrite(fs: &FileSystem, inode: &InodeRef) {
+    fs.write(inode, 0, &[NEW; 4096], Stamp::Set).unwrap();
+    fs.sync().unwrap();
+    fs.0.settle_file(inode.inode());
+}
+
+/// The page is overwritten while it is read, and its old block is used by another file.
+fn foreign(rule: Rule) -> Scene {
+    let scene = Scene::new(rule);
+    let (ram, lba) = (scene.ram.clone(), scene.lba());
+    scene.before_read(move |fs, inode| {
+        overwrite(fs, inode);
+        ram.execute(Io::Write {
+            lba,
+            parts: &[&[FOREIGN; 4096]],
+            flags: dure_block::WriteFlags::NONE,
+        })
+    });
+    scene
+}
+
+#[test]
+fn a_block_that_another_file_got_while_it_was_read_is_not_returned() {
+    for mode in [ReadMode::Cached, ReadMode::Bypass] {
+        let scene = foreign(Rule::default());
+        assert_eq!(scene.read(mode).unwrap(), (4096, NEW));
+        scene.end();
+    }
+}
+
+#[test]
+fn canary_a_reader_that_does_not_look_again_takes_a_freed_block_for_a_rotten_one() {
+    let scene = foreign(Rule::LEFT_OUT);
+    scene.read(ReadMode::Cached).unwrap_err();
+}
+
+/// The page is overwritten while it is read, and its old block still has the old content.
+fn overwritten(rule: Rule) -> (usize, u8) {
+    let scene = Scene::new(rule);
+    scene.before_read(|fs, inode| {
+        overwrite(fs, inode);
+        Ok(())
+    });
+    let _of_either_moment = scene.read(ReadMode::Cached).unwrap();
+    scene.read(ReadMode::Cached).unwrap()
+}
+
+#[test]
+fn a_page_that_was_overwritten_while_it_was_read_does_not_stay_in_memory() {
+    assert_eq!(overwritten(Rule::default()), (4096, NEW));
+}
+
+#[test]
+fn canary_a_reader_that_does_not_look_again_keeps_an_old_page() {
+    assert_eq!(overwritten(Rule::LEFT_OUT), (4096, OLD));
+}
+
+#[test]
+fn a_page_that_is_dirty_by_the_time_it_was_read_stays_as_it_is() {
+    let scene = Scene::new(Rule::default());
+    scene.before_read(|fs, inode| {
+        fs.write(inode, 0, &[NEW; 4096], Stamp::Set).unwrap();
+        Ok(())
+    });
+    assert_eq!(scene.read(ReadMode::Cached).unwrap(), (4096, NEW));
+    scene.end();
+}
+
+#[test]
+fn an_error_of_a_block_that_the_file_has_left_is_nobodys() {
+    for mode in [ReadMode::Cached, ReadMode::Bypass] {
+        let scene = Scene::new(Rule::default());
+        let lba = scene.lba();
+        scene.before_read(move |fs, inode| {
+            overwrite(fs, inode);
+            Err(failed(lba))
+        });
+        assert_eq!(scene.read(mode).unwrap(), (4096, NEW));
+        scene.end();
+    }
+}
+
+fn failed(lba: Lba) -> Error {
+    Error::Io {
+        device: "slow".to_owned(),
+        op: Op::Read,
+        lba,
+        blocks: 1,
+        os: OsError::EIO,
+    }
+}
+
+#[test]
+fn a_file_that_is_truncated_while_it_is_read_ends_where_it_ends_now() {
+    for mode in [ReadMode::Cached, ReadMode::Bypass] {
+        for size in [0, 100] {
+            let scene = Scene::new(Rule::default());
+            scene.before_read(move |fs, inode| {
+                let shorter = SetAttributes {
+                    size: Some(size),
+                    ..SetAttributes::default()
+                };
+                fs.set_attributes(inode, &shorter).unwrap();
+                fs.sync().unwrap();
+                Ok(())
+            });
+            let (len, byte) = scene.read(mode).unwrap();
+            assert_eq!(u64::try_from(len).unwrap(), size);
+            assert!(len == 0 || byte == OLD);
+            scene.end();
+        }
+    }
+}
+
+#[test]
+fn a_write_to_a_part_of_a_page_holds_no_lock_while_the_rest_is_read() {
+    let scene = Scene::new(Rule::default());
+    scene.before_read(|fs, inode| {
+        overwrite(fs, inode);
+        Ok(())
+    });
+    let (fs, inode) = (&scene.fs, &scene.inode);
+    fs.write(inode, 10, &[OLD; 10], Stamp::Set).unwrap();
+    let mut want = vec![NEW; 4096];
+    want[10..20].fill(OLD);
+    assert_eq!(content(fs, inode), want);
+    scene.end();
+}
