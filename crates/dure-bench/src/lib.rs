@@ -19,7 +19,8 @@ pub mod aim7;
 pub mod blk;
 pub mod buffered;
 pub mod checkpoint;
-pub mod directory;
+pub mod device;
+mod directory;
 pub mod filebench;
 pub mod fxmark;
 pub mod interrupt;
@@ -35,6 +36,7 @@ mod random;
 pub mod recovery;
 pub mod report;
 pub mod requests;
+pub mod size;
 pub mod target;
 pub mod tpcc;
 
@@ -90,6 +92,8 @@ pub enum Bench {
     Mount(mount::Mount),
     /// Range locks: acquire and release of each policy, by one thread and by several.
     Locks(locks::Locks),
+    /// Calls that miss: reads, mixes and writes of files larger than memory, many small files.
+    Device(device::Device),
     /// A worker process of another bench (internal).
     #[command(hide = true)]
     Worker {
@@ -142,5 +146,6 @@ fn run_bench(bench: &Bench) -> Result<()> {
         Bench::Blk(args) => blk::run(args),
         Bench::Mount(mount) => mount::run(mount),
         Bench::Locks(locks) => locks::run(locks),
+        Bench::Device(device) => device::run(device),
     }
 }

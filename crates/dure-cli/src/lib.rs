@@ -21,7 +21,7 @@ mod mounts;
 pub mod name;
 mod numa;
 mod progress;
-mod size;
+use dure_bench::size;
 mod volume;
 
 use std::ffi::OsString;

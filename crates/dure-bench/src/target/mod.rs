@@ -22,6 +22,7 @@ use dure_sync::Arc;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::measure::{Counts, Subject};
+use crate::size::Size;
 
 pub(crate) use tree::{How, Io, Listing, NO_DIRECT, OpenFile, Tree, is_full};
 
@@ -68,6 +69,11 @@ pub(crate) fn options_of(name: &str, policy: &str) -> Result<MountOptions> {
         let set = match option.split_once('=') {
             // Of the device: see `nvm_of`.
             Some(("nvm", _)) => true,
+            Some(("cache", value)) => {
+                let Size(bytes) = value.parse().map_err(anyhow::Error::msg)?;
+                options.cache_bytes = bytes;
+                true
+            }
             Some((key, value)) => options.set_policy(key, value).map_err(anyhow::Error::msg)?,
             None => options.set_policy(option, "").map_err(anyhow::Error::msg)?,
         };

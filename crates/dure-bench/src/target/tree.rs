@@ -422,6 +422,17 @@ impl OpenFile {
         }
     }
 
+    /// Drops what the kernel has cached of it; what is on a volume is bounded by its own cache.
+    pub(crate) fn drop_cached(&self) -> Result<()> {
+        match self {
+            OpenFile::System(file) => {
+                rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)
+                    .context("posix_fadvise")
+            }
+            OpenFile::Library(_) => Ok(()),
+        }
+    }
+
     #[inline]
     pub(crate) fn sync(&self) -> Result<()> {
         match self {

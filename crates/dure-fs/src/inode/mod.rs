@@ -66,6 +66,7 @@ pub(crate) use state_change::StateChange;
 pub(crate) use state_lock::Home;
 use state_lock::{ForAttributes, ForContent, ForData};
 use times::latest;
+pub(crate) use writeback_lock::HeldWriteback;
 
 use crate::file::{FileState, Sharing, VisibleSize};
 use crate::volume::{AccessTime, Volume};

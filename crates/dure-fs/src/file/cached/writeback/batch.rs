@@ -28,7 +28,7 @@ const ONE_LEAF_NODES: u32 = 2 + 2 * HEIGHT_MAX;
 pub(super) enum Copies {
     One(Frame),
     Many(BlockBuf),
-    /// The only one was given away.
+    /// They were given away, or are elsewhere.
     Gone,
 }
 
@@ -72,6 +72,21 @@ pub(super) enum Taken {
     Cut,
 }
 
+/// As [`Volume::copy`], into `space`.
+fn copy_to(file: &FileState, pages: &[u64], space: &mut [u8]) {
+    for (&page, copy) in pages.iter().zip(space.chunks_exact_mut(BLOCK_BYTES)) {
+        file.pages.taken(page).load(0, copy);
+    }
+}
+
+impl Limits {
+    /// The same, of at most `pages` pages.
+    pub(super) fn within(self, pages: usize) -> Limits {
+        let pages = pages.min(self.pages);
+        Limits { pages, ..self }
+    }
+}
+
 impl Volume {
     /// How long a batch may be.
     pub(super) fn batch_limits(&self) -> Limits {
@@ -90,8 +105,15 @@ impl Volume {
         }
     }
 
-    /// Copies the next dirty pages of the range, finds their slots, and takes them in write-back.
-    pub(super) fn copy_dirty(&self, inode: &Inode, range: Range<u64>, limits: Limits) -> Taken {
+    /// Copies the next dirty pages of the range, into `space` if there is any, finds their slots,
+    /// and takes them in write-back.
+    pub(super) fn copy_dirty(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        limits: Limits,
+        space: Option<&mut [u8]>,
+    ) -> Taken {
         let mut held = inode.state().write_keep_cached();
         let state = &mut *held;
         let file = state.file_mut();
@@ -134,8 +156,20 @@ impl Volume {
         // written back, too.
         let state = RwLockWriteGuard::downgrade(held);
         let file = state.file();
-        let copies = self.copy(file, &pages);
-        let mut bytes = copies.bytes(pages.len()).chunks_exact(BLOCK_BYTES);
+        let (copies, bytes);
+        let bytes = match space {
+            Some(space) => {
+                copy_to(file, &pages, space);
+                copies = Copies::Gone;
+                &space[..pages.len() * BLOCK_BYTES]
+            }
+            None => {
+                copies = self.copy(file, &pages);
+                bytes = copies.bytes(pages.len());
+                bytes
+            }
+        };
+        let mut bytes = bytes.chunks_exact(BLOCK_BYTES);
         let plan = self.plan(inode, pages.iter().copied(), |_, _| {
             let bytes = bytes.next().expect("a copy of each page");
             Ok(dure_block::crc32c::crc32c(bytes))
@@ -158,10 +192,7 @@ impl Volume {
             return Copies::One(frame);
         }
         let mut buf = self.pages.take_scratch(core);
-        let copies = buf.as_mut_slice().chunks_exact_mut(BLOCK_BYTES);
-        for (&page, copy) in pages.iter().zip(copies) {
-            file.pages.taken(page).load(0, copy);
-        }
+        copy_to(file, pages, buf.as_mut_slice());
         Copies::Many(buf)
     }
 

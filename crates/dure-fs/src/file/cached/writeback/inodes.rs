@@ -5,9 +5,12 @@ use dure_store::serve;
 use dure_store::units::nth_core;
 use dure_sync::{Arc, CoreId};
 
-use super::{Extent, Way};
+use super::{BATCH_PAGES, Extent, Way};
 use crate::inode::Inode;
 use crate::volume::Volume;
+
+/// Inodes that are looked at together, at most: as many as a round can have pages.
+const ROUND_INODES: usize = BATCH_PAGES;
 
 impl Volume {
     /// Writes back inodes, those of this task's partition first, until `pages` pages were written, or each was visited once. Skips inodes
@@ -42,21 +45,31 @@ impl Volume {
         failed: &mut Option<Error>,
     ) -> u64 {
         let mut written = 0;
-        for _ in 0..self.pages.dirty_inode_count(core) {
-            if written >= pages {
+        let mut left = self.pages.dirty_inode_count(core);
+        while written < pages && left > 0 {
+            let next = (0..left.min(ROUND_INODES)).map_while(|_| self.pages.next_dirty(core));
+            let inodes: Vec<_> = next.collect();
+            if inodes.is_empty() {
                 break;
             }
-            let Some(inode) = self.pages.next_dirty(core) else {
-                break;
-            };
-            let Some(_held) = inode.try_lock_writeback() else {
-                continue;
-            };
-            match self.write_back_held(&inode, Way::Blocks, Extent::All) {
-                Ok(done) => written += done.pages,
-                Err(error) => *failed = Some(error),
+            left -= inodes.len();
+            let mut rest = &inodes[..];
+            while written < pages && !rest.is_empty() {
+                let (visited, in_round) = self.write_round(rest);
+                written += in_round;
+                let (done, after) = rest.split_at(visited);
+                rest = after;
+                for inode in done {
+                    let Some(_held) = inode.try_lock_writeback() else {
+                        continue;
+                    };
+                    match self.write_back_held(inode, Way::Blocks, Extent::All) {
+                        Ok(done) => written += done.pages,
+                        Err(error) => *failed = Some(error),
+                    }
+                    self.unlist_clean(inode);
+                }
             }
-            self.unlist_clean(&inode);
         }
         written
     }
@@ -82,10 +95,18 @@ impl Volume {
     pub(in crate::file) fn write_back_list(&self, core: CoreId, pages: &mut u64) -> Result<()> {
         let mut result = Ok(());
         self.pages.dirty_pages.begin(core);
-        for inode in self.pages.dirty_inodes(core) {
-            let written = self.write_back(&inode);
-            self.unlist_clean(&inode);
-            result = result.and(written.map(|written| *pages += written));
+        let inodes = self.pages.dirty_inodes(core);
+        let mut rest = &inodes[..];
+        while !rest.is_empty() {
+            let (visited, in_round) = self.write_round(rest);
+            *pages += in_round;
+            let (done, after) = rest.split_at(visited);
+            rest = after;
+            for inode in done {
+                let written = self.write_back(inode);
+                self.unlist_clean(inode);
+                result = result.and(written.map(|written| *pages += written));
+            }
         }
         self.pages.dirty_pages.end(core);
         result

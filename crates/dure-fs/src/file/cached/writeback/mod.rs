@@ -5,7 +5,7 @@
 //! writers of other pages), allocate blocks, write the copies in long runs
 //! ([`dure_store::placement`]), then one operation stores the slots with their CRCs, the size and
 //! the times (inode exclusive), and sees what is left to do. [`batch`] copies, [`save`] writes and
-//! logs, [`inodes`] goes from inode to inode.
+//! logs, [`inodes`] goes from inode to inode, [`round`] writes pages of many of them together.
 //!
 //! # Invariants
 //! Data is written out of place, or into a block that was preallocated and never counted: a page is
@@ -19,12 +19,13 @@
 
 mod batch;
 mod inodes;
+mod round;
 mod save;
 
 use dure_store::OpKind;
 use dure_store::error::Result;
 use dure_store::space::OpClass;
-use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
+use dure_store::units::{BLOCK_BYTES_U64, to_u64};
 use dure_sync::Arc;
 
 use self::batch::Taken;
@@ -195,7 +196,7 @@ impl Volume {
         let (mut from, mut end) = (0, u64::MAX);
         let limits = self.batch_limits();
         loop {
-            let (mut batch, plan) = match self.copy_dirty(inode, from..end, limits) {
+            let (mut batch, plan) = match self.copy_dirty(inode, from..end, limits, None) {
                 Taken::Batch(batch, plan) => (batch, plan),
                 Taken::Nothing => break,
                 Taken::Cut => {
@@ -221,18 +222,21 @@ impl Volume {
             self.give_copies(batch.copies);
             left = Some(saved?);
             written += to_u64(copied);
-            let dirty = &self.pages.dirty_pages;
-            dirty.written(self.partition(), to_u64(copied));
+            self.count_written(copied);
             if !more {
                 break;
             }
         }
-        self.pages
-            .counters
-            .written_back
-            .add(i64::try_from(written).expect("a file has fewer than 2^63 pages in memory"));
-        self.owners.add(self.partition(), to_usize(written));
         Ok((written, left))
+    }
+
+    /// Pages were written and their slots logged.
+    fn count_written(&self, pages: usize) {
+        let core = self.partition();
+        self.pages.dirty_pages.written(core, to_u64(pages));
+        let counter = &self.pages.counters.written_back;
+        counter.add(i64::try_from(pages).expect("a batch has few pages"));
+        self.owners.add(core, pages);
     }
 
     /// Logs a size and times that no page brought along. Returns what is left.

@@ -38,17 +38,25 @@ impl Volume {
             .allocate(core, &mut targets, tier)
             .and_then(|()| self.save_to(core, inode, batch, (&mut targets, needs), way));
         match saved {
-            // Preallocated blocks were filled in place, so these reserved ones are not needed.
-            Ok(_) => {
-                let spare = targets.iter().filter(|target| target.is_in_place()).count();
-                self.unreserve(core, u32::try_from(spare).expect("a batch has few pages"));
-            }
+            Ok(_) => self.unreserve_in_place(&targets),
             Err(_) => self.placement.release(&targets),
         }
-        if tier == Tier::Memory {
-            self.want_moves_if_many(core, &targets);
-        }
+        self.moves_if_many(tier, &targets);
         saved
+    }
+
+    /// Pages that went to persistent memory are to move to the device once they are many.
+    pub(super) fn moves_if_many(&self, tier: Tier, targets: &[Target]) {
+        if tier == Tier::Memory {
+            self.want_moves_if_many(self.partition(), targets);
+        }
+    }
+
+    /// Preallocated blocks were filled in place, so the reserved ones are not needed.
+    pub(super) fn unreserve_in_place(&self, targets: &[Target]) {
+        let spare = targets.iter().filter(|target| target.is_in_place()).count();
+        let spare = u32::try_from(spare).expect("a batch has few pages");
+        self.unreserve(self.partition(), spare);
     }
 
     /// The same, to blocks that are allocated.
@@ -98,7 +106,7 @@ impl Volume {
     }
 
     /// Logs the slots of a batch; with `room` its data as well, which then is in the data log only.
-    fn log_slots(
+    pub(super) fn log_slots(
         &self,
         inode: &Inode,
         batch: &mut Batch,
@@ -133,14 +141,16 @@ impl Volume {
         let mut data = inode.data_draft(&state);
         data.size = FileState::loggable_size(&data, batch.size, batch.next);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
-        let bytes = batch.copies.bytes(targets.len());
-        for (target, bytes) in targets.iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
+        for (n, target) in targets.iter().enumerate() {
             let slot = match (self.options.data, &room) {
                 (DataMode::Writeback, None) => Slot::written_unordered(target.block, target.crc),
                 _ => Slot::written(target.block, target.crc),
             };
             match room {
-                Some(_) => edit.set_with_data(target.page, slot, bytes)?,
+                Some(_) => {
+                    let bytes = &batch.copies.bytes(targets.len())[n * BLOCK_BYTES..];
+                    edit.set_with_data(target.page, slot, &bytes[..BLOCK_BYTES])?;
+                }
                 None => drop(edit.set(target.page, slot)?),
             }
         }

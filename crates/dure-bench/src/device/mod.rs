@@ -1,0 +1,138 @@
+//! `dure bench device`: calls that miss.
+//!
+//! **Problem.** Calls that hit memory say nothing about the way to the device: how many requests
+//! are under way, who waits for whom, how large they are. **Structure.** The workers of a point are
+//! threads, as many as asked for, on the cores there are; they share a file, or each has its own.
+//! All of them together visit each page once before any page twice, in an order without pattern, so
+//! that nothing is read from memory as long as the file is larger than the cache. **Invariants.**
+//! Files are written, synced and dropped from the kernel's cache before a point begins; of a volume
+//! the bound of its cache (`cache=`) says what stays.
+
+mod worker;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::measure::{Bench, Crew, Plan, Point, run as measure_all};
+use crate::micro::or_default;
+use crate::options::{Measuring, Targets};
+use crate::target::{Io, Target};
+use worker::{Part, Worker};
+
+/// `dure bench device`.
+#[derive(Debug, clap::Args)]
+pub struct Device {
+    /// What to measure on.
+    #[command(flatten)]
+    pub targets: Targets,
+    /// Workloads [default: all].
+    #[arg(long = "workload", value_enum)]
+    pub workloads: Vec<Workload>,
+    /// MiB of the file that threads share, and of all own files together.
+    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub file: u64,
+    /// Use files in directories past the page cache (`O_DIRECT`); a volume always caches.
+    #[arg(long)]
+    pub direct: bool,
+    /// How. `--threads` may be more than there are cores.
+    #[command(flatten)]
+    pub measuring: Measuring,
+}
+
+/// A loop of one call on files that are larger than memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// pread of 4 KiB at random in one file.
+    RandomRead,
+    /// The same, a file for each thread.
+    RandomReadOwn,
+    /// 70 % preads and 30 % pwrites of 4 KiB at random in one file.
+    Mix,
+    /// The same, a file for each thread.
+    MixOwn,
+    /// pwrite of 4 KiB at random in one file, and fsync.
+    OverwriteFsync,
+    /// pread of 1 MiB in order, a file for each thread.
+    OrderedRead,
+    /// pwrite of 1 MiB in order, a file for each thread, and fsync at the end of it.
+    OrderedWrite,
+    /// 1,000 files of 6,000 bytes made in a new directory, then sync; a work is a file.
+    MakeFiles,
+}
+
+impl Workload {
+    const ALL: [Workload; 8] = [
+        Workload::RandomRead,
+        Workload::RandomReadOwn,
+        Workload::Mix,
+        Workload::MixOwn,
+        Workload::OverwriteFsync,
+        Workload::OrderedRead,
+        Workload::OrderedWrite,
+        Workload::MakeFiles,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Workload::RandomRead => "random-read",
+            Workload::RandomReadOwn => "random-read-own",
+            Workload::Mix => "mix",
+            Workload::MixOwn => "mix-own",
+            Workload::OverwriteFsync => "overwrite-fsync",
+            Workload::OrderedRead => "ordered-read",
+            Workload::OrderedWrite => "ordered-write",
+            Workload::MakeFiles => "make-files",
+        }
+    }
+
+    fn is_shared(self) -> bool {
+        use Workload::{Mix, OverwriteFsync, RandomRead};
+        matches!(self, RandomRead | Mix | OverwriteFsync)
+    }
+}
+
+/// Measures and prints the report.
+///
+/// # Errors
+/// A target that cannot be opened, or an operation that fails.
+pub(crate) fn run(args: &Device) -> Result<()> {
+    let targets = args.targets.open()?;
+    let plan = args.measuring.plan(1000);
+    let points = measure(args, targets, &plan)?;
+    args.measuring.report("device", &points)
+}
+
+fn measure(args: &Device, targets: Vec<Target>, plan: &Plan) -> Result<Vec<Point>> {
+    let workloads = or_default(&args.workloads, &Workload::ALL);
+    let points = measure_all(args, workloads, &targets, plan)?;
+    targets.into_iter().try_for_each(Target::close)?;
+    Ok(points)
+}
+
+impl Bench for Device {
+    type Subject = Target;
+    type Workload = Workload;
+
+    fn name(&self, workload: Workload) -> &'static str {
+        workload.name()
+    }
+
+    fn crew(&self, target: &Target, workload: Workload, threads: usize) -> Result<Option<Crew>> {
+        let Some(tree) = target.tree()? else {
+            return Ok(None);
+        };
+        let io = match self.direct && !target.is_volume() {
+            true => Io::Direct,
+            false => Io::Buffered,
+        };
+        let part = |number| Part {
+            number,
+            of: threads,
+            bytes: self.file << 20,
+        };
+        let own = tree.clone();
+        let make = |number| Worker::new(&own, (workload, io), part(number));
+        let cores = threads.min(dure_sync::core_count());
+        Crew::threads(threads, cores, Some(tree), |n| Ok(Box::new(make(n)?))).map(Some)
+    }
+}

@@ -1,0 +1,221 @@
+//! One thread of a point.
+
+use anyhow::{Context, Result};
+use dure_block::BlockBuf;
+use dure_sync::random::Seeded;
+
+use super::Workload;
+use crate::measure;
+use crate::micro::content;
+use crate::target::{How, Io, OpenFile, Tree};
+
+const PAGE_BYTES: u64 = 4096;
+/// Of an ordered read or write.
+const RUN_BYTES: u64 = 1 << 20;
+/// Files made in one work, and the bytes of each.
+const FILES: u64 = 1000;
+const SMALL_BYTES: usize = 6000;
+/// Of a hundred calls of a mix.
+const READS_PERCENT: u64 = 70;
+
+/// Which of the workers this is, and how long all files are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    pub(super) number: usize,
+    pub(super) of: usize,
+    pub(super) bytes: u64,
+}
+
+/// Visits pages in an order without pattern, each once before any twice.
+#[derive(Debug)]
+struct Visits {
+    pages: u64,
+    step: u64,
+    next: u64,
+    /// Between two visits of this worker: those of the others.
+    stride: u64,
+}
+
+impl Visits {
+    /// All workers that share `pages` pages, which are a power of two, together visit each once.
+    fn new(pages: u64, number: u64, of: u64) -> Visits {
+        assert!(pages.is_power_of_two(), "an odd step reaches every page");
+        Visits {
+            pages,
+            // Odd, and far from a simple fraction of the pages: the golden section.
+            step: (u64::MAX / 1_618_034 * 1_000_000 / (u64::MAX / pages)) | 1,
+            next: number,
+            stride: of,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        let page = self.next.wrapping_mul(self.step) % self.pages;
+        self.next += self.stride;
+        page
+    }
+}
+
+/// See the module.
+pub(super) struct Worker {
+    workload: Workload,
+    tree: Tree,
+    number: usize,
+    /// None of files that are made.
+    file: Option<OpenFile>,
+    bytes: u64,
+    visits: Visits,
+    random: Seeded,
+    buffer: BlockBuf,
+    done: u64,
+}
+
+impl Worker {
+    pub(super) fn new(tree: &Tree, (workload, io): (Workload, Io), part: Part) -> Result<Worker> {
+        let (number, of) = (u64::try_from(part.number)?, u64::try_from(part.of)?);
+        let shared = workload.is_shared();
+        let bytes = if shared { part.bytes } else { part.bytes / of };
+        let bytes = prev_power_of_two(bytes.max(RUN_BYTES));
+        let pages = bytes / PAGE_BYTES;
+        let path = match shared {
+            true => tree.path("shared"),
+            false => tree.path(&format!("own{number}")),
+        };
+        let is_first = !shared || number == 0;
+        let file = match workload {
+            Workload::MakeFiles => None,
+            _ => {
+                if is_first {
+                    fill(tree, &path, bytes)?;
+                }
+                Some(tree.open_for(&path, How::Write, io)?)
+            }
+        };
+        let per_call = match workload {
+            Workload::OrderedRead | Workload::OrderedWrite => RUN_BYTES,
+            _ => PAGE_BYTES,
+        };
+        let one = content(part.number);
+        let whole = one.repeat(usize::try_from(per_call / PAGE_BYTES)?);
+        let (first, stride) = if shared { (number, of) } else { (0, 1) };
+        Ok(Worker {
+            workload,
+            tree: tree.clone(),
+            number: part.number,
+            file,
+            bytes,
+            visits: Visits::new(pages, first, stride),
+            random: Seeded::new(number),
+            buffer: BlockBuf::from_slice(&whole),
+            done: 0,
+        })
+    }
+
+    fn file(&self) -> &OpenFile {
+        self.file.as_ref().expect("made unless files are made")
+    }
+
+    fn ordered(&self) -> u64 {
+        self.done * RUN_BYTES % self.bytes
+    }
+
+    fn make_files(&self) -> Result<()> {
+        let directory = self.tree.path(&format!("t{}.{}", self.number, self.done));
+        self.tree.create_dir(&directory)?;
+        let bytes = self.buffer.as_slice().repeat(2);
+        for n in 0..FILES {
+            let file = self
+                .tree
+                .open(&directory.join(n.to_string()), How::CreateNew)?;
+            file.write_at(&bytes[..SMALL_BYTES], 0)?;
+        }
+        self.tree.sync()
+    }
+}
+
+impl measure::Worker for Worker {
+    fn operate(&mut self) -> Result<Option<u64>> {
+        let mut works = 1;
+        match self.workload {
+            Workload::RandomRead | Workload::RandomReadOwn => {
+                let at = self.visits.next() * PAGE_BYTES;
+                let file = self.file.as_ref().context("a file")?;
+                file.read_at(self.buffer.as_mut_slice(), at)?;
+            }
+            Workload::Mix | Workload::MixOwn => {
+                let at = self.visits.next() * PAGE_BYTES;
+                let file = self.file.as_ref().context("a file")?;
+                if self.random.next_u64() % 100 < READS_PERCENT {
+                    file.read_at(self.buffer.as_mut_slice(), at)?;
+                } else {
+                    file.write_at(self.buffer.as_slice(), at)?;
+                }
+            }
+            Workload::OverwriteFsync => {
+                let at = self.visits.next() * PAGE_BYTES;
+                self.file().write_at(self.buffer.as_slice(), at)?;
+                self.file().sync()?;
+            }
+            Workload::OrderedRead => {
+                let at = self.ordered();
+                let file = self.file.as_ref().context("a file")?;
+                file.read_at(self.buffer.as_mut_slice(), at)?;
+            }
+            Workload::OrderedWrite => {
+                self.file()
+                    .write_at(self.buffer.as_slice(), self.ordered())?;
+                if self.ordered() + RUN_BYTES == self.bytes {
+                    self.file().sync()?;
+                }
+            }
+            Workload::MakeFiles => {
+                self.make_files()?;
+                works = FILES;
+            }
+        }
+        self.done += 1;
+        Ok(Some(works))
+    }
+
+    fn batch(&self) -> u64 {
+        match self.workload {
+            Workload::RandomRead | Workload::RandomReadOwn | Workload::Mix | Workload::MixOwn => 8,
+            _ => 1,
+        }
+    }
+}
+
+/// Writes a file of `bytes` bytes that no device can compress, and drops it from the kernel's cache.
+fn fill(tree: &Tree, path: &std::path::Path, bytes: u64) -> Result<()> {
+    let file = tree.open(path, How::Truncate)?;
+    let mut random = Seeded::new(bytes);
+    for at in (0..bytes).step_by(usize::try_from(RUN_BYTES)?) {
+        let words = (0..RUN_BYTES / 8).flat_map(|_| random.next_u64().to_le_bytes());
+        file.write_at(&words.collect::<Vec<_>>(), at)?;
+    }
+    file.sync()?;
+    file.drop_cached()
+}
+
+fn prev_power_of_two(bytes: u64) -> u64 {
+    1 << bytes.ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Visits;
+
+    #[test]
+    fn workers_together_visit_each_page_once() {
+        let mut seen = vec![0; 256];
+        for number in 0..3 {
+            let mut visits = Visits::new(256, number, 3);
+            (0..85).for_each(|_| seen[usize::try_from(visits.next()).unwrap()] += 1);
+        }
+        assert_eq!(seen.iter().filter(|&&count| count == 1).count(), 255);
+        let mut visits = Visits::new(1 << 18, 0, 1);
+        let pages: Vec<_> = (0..100).map(|_| visits.next()).collect();
+        let near = |pair: &[u64]| pair[0].abs_diff(pair[1]) < 512;
+        assert!(!pages.windows(2).any(near), "{pages:?}");
+    }
+}
