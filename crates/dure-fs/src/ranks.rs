@@ -31,6 +31,8 @@ pub const INODE_POOL: u8 = 76;
 pub const INODE_SHARD: u8 = 80;
 /// What is measured of a partition's write-back; a leaf.
 pub const DIRTY_METER: u8 = 139;
+/// Rounds of fsync of one file; a leaf.
+pub const SYNC_ROUNDS: u8 = 138;
 /// State of a background worker; nothing else is taken under it.
 pub const WORKER: u8 = 149;
 /// A core's buffer for write-back; a leaf.

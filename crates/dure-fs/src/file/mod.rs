@@ -40,6 +40,7 @@ mod seek_hint;
 mod sharing;
 mod state;
 mod sync;
+mod sync_rounds;
 #[cfg(test)]
 mod tests;
 mod truncate;

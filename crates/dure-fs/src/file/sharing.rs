@@ -8,6 +8,7 @@ use super::cached::PendingPages;
 use super::direct::StoredTime;
 use super::marks::OverwriteMarks;
 use super::seek_hint::Stretches;
+use super::sync_rounds::SyncRounds;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::{OVERWRITES, RANGE};
 use crate::volume::{RangeWait, Volume};
@@ -31,6 +32,7 @@ struct Contended {
     /// Pages that were added under the shared inode lock.
     pending_pages: PendingPages,
     overwrites: Overwrites,
+    sync_rounds: SyncRounds,
 }
 
 /// Of overwrites without a page cache.
@@ -77,6 +79,12 @@ impl Inode {
         Some(&contended.overwrites)
     }
 
+    /// The rounds of its fsyncs; `None`: it is not contended.
+    pub(super) fn sync_rounds(&self) -> Option<&SyncRounds> {
+        let contended = self.sharing.get()?.contended()?;
+        Some(&contended.sync_rounds)
+    }
+
     /// The last operations that overwrote pages under the shared lock and may not be valid yet, one
     /// per journal at most.
     pub(crate) fn overwrite_marks(&self) -> impl Iterator<Item = Mark> {
@@ -104,6 +112,7 @@ impl Inode {
                     wait: volume.options.range_wait,
                     pending_pages: PendingPages::default(),
                     overwrites: Overwrites::default(),
+                    sync_rounds: SyncRounds::default(),
                 })
             });
         }

@@ -14,7 +14,10 @@ use dure_store::error::Result;
 use dure_store::format::name::FileKind;
 use dure_sync::Arc;
 
+use super::body::Body;
+use super::cached::{Extent, Way};
 use super::marks::PendingMarks;
+use super::sync_rounds::{SyncRounds, Turn};
 use crate::inode::{Inode, InodeRef, InodeState};
 use crate::volume::{FileSystem, FsyncScope, Volume};
 
@@ -94,8 +97,31 @@ impl Volume {
     }
 
     fn sync_file(&self, inode: &Arc<Inode>, scope: SyncScope) -> Result<()> {
-        let marks = self.body.sync(self, inode, scope)?;
-        self.commit_inode(inode, scope, marks)
+        match inode.sync_rounds() {
+            Some(rounds) if self.body == Body::Cached => self.sync_contended(inode, rounds),
+            _ => {
+                let marks = self.body.sync(self, inode, scope)?;
+                self.commit_inode(inode, scope, marks)
+            }
+        }
+    }
+
+    /// The same of a file that tasks contend for, times included: they share rounds.
+    fn sync_contended(&self, inode: &Arc<Inode>, rounds: &SyncRounds) -> Result<()> {
+        if let Some(marks) = self.marks_if_clean(inode) {
+            return self.commit_inode(inode, SyncScope::All, marks);
+        }
+        if rounds.turn(self.options.volume_rules.later_round) == Turn::Covered {
+            return Ok(());
+        }
+        let held = inode.lock_writeback();
+        let number = rounds.begin();
+        let written = self.write_back_held(inode, Way::Log, Extent::All);
+        drop(held);
+        let result =
+            written.and_then(|written| self.commit_inode(inode, SyncScope::All, written.marks));
+        rounds.end(number, result.is_ok());
+        result
     }
 
     /// Makes these operations durable, and the last writers of the inode's granules.

@@ -35,3 +35,4 @@ pub(crate) use cache::{PAGE_BYTES, PageCache};
 pub(in crate::file) use page::PageStore;
 pub(crate) use pending_pages::PendingPages;
 pub(crate) use read::NextRead;
+pub(super) use writeback::{Extent, Way};

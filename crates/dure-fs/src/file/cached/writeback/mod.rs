@@ -144,21 +144,24 @@ impl Volume {
         way: Way,
         extent: Extent,
     ) -> Result<Written> {
-        {
-            // While its last page is being written and is not logged, the inode does not count as
-            // clean.
-            let state = inode.state().read();
-            if !inode.state().pages_wait() && state.file().is_clean() {
-                let marks = state.marks.clone();
-                return Ok(Written { pages: 0, marks });
-            }
+        if let Some(marks) = self.marks_if_clean(inode) {
+            return Ok(Written { pages: 0, marks });
         }
         let _held = inode.lock_writeback();
         self.write_back_held(inode, way, extent)
     }
 
+    /// The operations that concerned the inode, apart from the last writers of its granules, if it
+    /// has nothing to write back.
+    pub(in crate::file) fn marks_if_clean(&self, inode: &Inode) -> Option<PendingMarks> {
+        // While its last page is being written and is not logged, the inode does not count as clean.
+        let state = inode.state().read();
+        let is_clean = !inode.state().pages_wait() && state.file().is_clean();
+        is_clean.then(|| state.marks.clone())
+    }
+
     /// The same; the caller holds the write-back mutex.
-    pub(super) fn write_back_held(
+    pub(in crate::file) fn write_back_held(
         &self,
         inode: &Arc<Inode>,
         way: Way,
