@@ -153,24 +153,32 @@ impl Volume {
             }
             Some(Gap::Run(slots)) => slots,
         };
-        let run = Run {
-            first,
-            slots: &slots,
+        // Straight into the caller's memory, if all of it goes there.
+        let bytes = slots.len() * BLOCK_BYTES;
+        let is_whole = within == 0 && bytes <= wanted.buf.len();
+        let end = wanted.end();
+        let mut own = None;
+        let data = match is_whole {
+            true => &mut wanted.buf[..bytes],
+            false => own.insert(BlockBuf::zeroed(slots.len())).as_mut_slice(),
         };
-        let Some(mut grant) = grant else {
-            return self.read_past_cache(inode, run, wanted);
-        };
-        let mut data = BlockBuf::zeroed(slots.len());
-        let good = match self.read_run(inode, first, &slots, data.as_mut_slice()) {
-            Ok(good) => good,
-            Err(error) => return self.unless_stale(inode, run, wanted.end(), error),
-        };
+        let read = self.read_run(inode, first, &slots, data);
+        let good = *read.as_ref().unwrap_or(&1);
         let run = Run {
             first,
             slots: &slots[..good],
         };
-        let kept = self.keep(inode, run, (&data, wanted.end()), &mut grant)?;
-        Ok(wanted.copy_from(&data.as_slice()[..kept * BLOCK_BYTES]))
+        if let Err(error) = read {
+            return self.unless_stale(inode, run, end, error);
+        }
+        let kept = match grant {
+            Some(mut grant) => self.keep(inode, run, (data, end), &mut grant)?,
+            None => self.pass_by(inode, run, end)?,
+        };
+        Ok(match own {
+            None => kept * BLOCK_BYTES,
+            Some(own) => wanted.copy_from(&own.as_slice()[..kept * BLOCK_BYTES]),
+        })
     }
 
     /// What is to be read. `None`: the caller has to look again.
@@ -216,15 +224,11 @@ impl Volume {
         Ok(run.slots.len())
     }
 
-    /// The error of reading a run, if its first page still is what was to be read; else the caller
-    /// has to look again.
+    /// The error of reading a page, if that still is what was to be read; else the caller has to
+    /// look again.
     fn unless_stale(&self, inode: &Inode, run: Run<'_>, end: u64, error: Error) -> Result<usize> {
         let state = inode.state().read();
-        let first = Run {
-            first: run.first,
-            slots: &run.slots[..1],
-        };
-        match self.count_current(inode, &state, first, end)? {
+        match self.count_current(inode, &state, run, end)? {
             0 => Ok(0),
             _ => Err(error),
         }
@@ -236,7 +240,7 @@ impl Volume {
         &self,
         inode: &Arc<Inode>,
         run: Run<'_>,
-        (data, end): (&BlockBuf, u64),
+        (data, end): (&[u8], u64),
         grant: &mut Grant<'_>,
     ) -> Result<usize> {
         if inode.state().pending_pages().is_some()
@@ -247,12 +251,7 @@ impl Volume {
         let mut state = inode.state().write_keep_cached();
         let kept = self.count_current(inode, &state, run, end)?;
         let file = state.file_mut();
-        self.insert(
-            &mut file.pages,
-            run,
-            &data.as_slice()[..kept * BLOCK_BYTES],
-            grant,
-        );
+        self.insert(&mut file.pages, run, &data[..kept * BLOCK_BYTES], grant);
         self.pages.note_cached(grant.core(), inode, file);
         Ok(kept)
     }
@@ -263,7 +262,7 @@ impl Volume {
         &self,
         inode: &Inode,
         run: Run<'_>,
-        (data, end): (&BlockBuf, u64),
+        (data, end): (&[u8], u64),
         grant: &mut Grant<'_>,
     ) -> Result<Option<usize>> {
         let state = inode.state().read();
@@ -279,12 +278,7 @@ impl Volume {
         }
         // Pages that others have put in since the count are the same.
         pending_pages.announce(&held, run.pages().take(kept));
-        self.insert(
-            &mut held.pages,
-            run,
-            &data.as_slice()[..kept * BLOCK_BYTES],
-            grant,
-        );
+        self.insert(&mut held.pages, run, &data[..kept * BLOCK_BYTES], grant);
         Ok(Some(kept))
     }
 
@@ -360,34 +354,12 @@ impl Volume {
         self.placement.read_run(slots, data, what)
     }
 
-    /// Reads a run straight into the caller's memory.
-    fn read_past_cache(&self, inode: &Inode, run: Run<'_>, wanted: Wanted<'_>) -> Result<usize> {
-        let (_, within) = split(wanted.offset);
-        let whole = (wanted.buf.len() / BLOCK_BYTES).min(run.slots.len());
-        let end = wanted.end();
-        let mut block = None;
-        let (data, slots) = match within == 0 && whole > 0 {
-            true => (&mut wanted.buf[..whole * BLOCK_BYTES], &run.slots[..whole]),
-            false => {
-                let block = block.insert(BlockBuf::zeroed(1));
-                (block.as_mut_slice(), &run.slots[..1])
-            }
-        };
-        let good = match self.read_run(inode, run.first, slots, data) {
-            Ok(good) => good,
-            Err(error) => return self.unless_stale(inode, run, end, error),
-        };
-        let read = Run {
-            first: run.first,
-            slots: &slots[..good],
-        };
-        let current = self.count_current(inode, &inode.state().read(), read, end)?;
+    /// How many pages that were read past the cache count.
+    fn pass_by(&self, inode: &Inode, run: Run<'_>, end: u64) -> Result<usize> {
+        let current = self.count_current(inode, &inode.state().read(), run, end)?;
         let count = i64::try_from(current).expect("a run has at most RUN_PAGES_MAX pages");
         self.pages.counters.bypassed.add(count);
-        Ok(match block {
-            None => current * BLOCK_BYTES,
-            Some(block) => wanted.copy_from(&block.as_slice()[..current * BLOCK_BYTES]),
-        })
+        Ok(current)
     }
 
     /// Reads one page as its slot has it. The caller holds the inode or its write-back mutex.
