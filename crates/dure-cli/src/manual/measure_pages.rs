@@ -127,6 +127,14 @@ pub(super) const PAGES: &[Page] = &[
         STATUS,
     ),
     page(
+        "bench device",
+        &[(
+            "Random reads that miss, by up to 32 threads, past the kernel's cache too",
+            "dure bench device --workload random-read --threads 1,8,32 --direct --target dure:v.img,cache=128M --target dir:.",
+        )],
+        STATUS,
+    ),
+    page(
         "bench locks",
         &[(
             "Two range locks, by one thread and by two",

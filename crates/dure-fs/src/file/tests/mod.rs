@@ -17,6 +17,7 @@ mod random;
 mod range_waits;
 mod room;
 mod room_crashes;
+mod rounds;
 mod shared;
 mod simple;
 mod unplaced;
