@@ -21,20 +21,49 @@ use crate::file::read::ReadMode;
 use crate::inode::{Inode, InodeState};
 use crate::volume::{RangeRule, Volume};
 
-/// The page from which the next read that misses comes if reading is sequential. A hint: Relaxed.
+/// Where the next read that misses begins if reading is in order, and how much is read then. One
+/// word, whose users may confuse each other; that costs a read-ahead. Relaxed: a hint.
+///
+/// The window doubles with each read in order, from 128 KiB to 1 MiB.
 #[derive(Debug, Default)]
-pub(crate) struct NextRead(AtomicU64);
+pub(crate) struct NextRead(
+    /// That page, and in the low byte the binary logarithm of the window in pages.
+    AtomicU64,
+);
+
+/// Binary logarithms of the first window and of the longest one, in pages.
+const FIRST_WINDOW: u64 = 5;
+const LAST_WINDOW: u64 = 8;
+
+/// What a read that misses reads.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    pages: u64,
+    /// What is to be noted once pages are read.
+    word: u64,
+}
 
 impl NextRead {
-    /// Notes a read that missed, up to page `end`; true when it began where the last one ended.
-    fn is_sequential(&self, page: u64, end: u64) -> bool {
-        // Two readers may confuse each other; that costs a read-ahead.
-        let next = self.0.load(Ordering::Relaxed);
-        // Load first: repeated reads of one hole leave the line shared.
-        if next != end {
-            self.0.store(end, Ordering::Relaxed);
+    /// What a read of `want` pages from `page` on is to read.
+    fn ahead(&self, page: u64, want: u64) -> Ahead {
+        let word = self.0.load(Ordering::Relaxed);
+        let (next, window) = (word >> 8, (word & 0xff).max(FIRST_WINDOW));
+        // A run of blocks may have ended before the window did.
+        let is_in_order = page <= next && next - page <= 1 << window;
+        let (pages, window) = match is_in_order {
+            true => (want.max(1 << window), (window + 1).min(LAST_WINDOW)),
+            false => (want, FIRST_WINDOW),
+        };
+        let word = (page + pages) << 8 | window;
+        Ahead { pages, word }
+    }
+
+    /// Pages of that are read.
+    fn note(&self, ahead: Ahead) {
+        // Load first: as long as nothing changes the line stays shared.
+        if self.0.load(Ordering::Relaxed) != ahead.word {
+            self.0.store(ahead.word, Ordering::Relaxed);
         }
-        page == next
     }
 }
 

@@ -251,3 +251,37 @@ fn a_write_to_a_part_of_a_page_holds_no_lock_while_the_rest_is_read() {
     assert_eq!(content(fs, inode), want);
     scene.end();
 }
+
+#[test]
+fn a_file_that_is_read_in_order_is_read_in_long_requests() {
+    const PAGES: u64 = 2048;
+    let world = World::new(16384, 64 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    for page in 0..PAGES {
+        let byte = u8::try_from(page % 251).unwrap();
+        fs.write(&inode, page * 4096, &[byte; 4096], Stamp::Set)
+            .unwrap();
+    }
+    fs.sync().unwrap();
+    fs.0.settle_file(inode.inode());
+    let before = fs.0.region.counters().reads;
+    for page in 0..PAGES {
+        let mut bytes = [0; 4096];
+        fs.read(&inode, page * 4096, &mut bytes, ReadMode::Cached)
+            .unwrap();
+        assert_eq!(u64::from(bytes[0]), page % 251);
+    }
+    let reads = fs.0.region.counters().reads - before;
+    // Eight of 1 MiB, the shorter ones before, and where blocks do not lie in a row.
+    assert!(reads <= 24, "{reads} requests for {PAGES} pages");
+    fs.0.settle_file(inode.inode());
+    let before = fs.0.region.counters().blocks_read;
+    for page in (0..PAGES).map(|n| n * 1021 % PAGES).take(64) {
+        let mut bytes = [0; 4096];
+        fs.read(&inode, page * 4096, &mut bytes, ReadMode::Cached)
+            .unwrap();
+    }
+    let blocks = fs.0.region.counters().blocks_read - before;
+    assert!(blocks <= 64 + 2 * 32, "{blocks} blocks for 64 random pages");
+}

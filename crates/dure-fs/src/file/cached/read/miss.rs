@@ -35,6 +35,7 @@ use dure_store::placement::contiguous;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::Arc;
 
+use super::Ahead;
 use crate::file::bytes::split;
 use crate::file::cached::cache::Grant;
 use crate::file::cached::page::PageStore;
@@ -43,8 +44,6 @@ use crate::file::read::ReadMode;
 use crate::inode::{Inode, InodeState};
 use crate::volume::Volume;
 
-/// Pages read ahead when a file is read in order.
-const AHEAD_PAGES: u64 = 32;
 /// Pages one device request reads at most.
 const RUN_PAGES_MAX: u64 = 256;
 
@@ -104,21 +103,16 @@ impl Volume {
         let want = to_u64(within + buf.len())
             .div_ceil(BLOCK_BYTES_U64)
             .min(RUN_PAGES_MAX);
-        let pages = match mode {
-            ReadMode::Bypass => want,
-            ReadMode::Cached => {
-                let ahead = inode.next_read().is_sequential(page, page + want);
-                let pages = if ahead { want.max(AHEAD_PAGES) } else { want };
-                self.pages.step_pages(pages)
+        let wanted = Wanted { offset, buf };
+        if mode == ReadMode::Cached {
+            let ahead = inode.next_read().ahead(page, want);
+            let pages = self.pages.step_pages(ahead.pages.min(RUN_PAGES_MAX));
+            let frames = u32::try_from(pages).expect("a run has at most RUN_PAGES_MAX pages");
+            if let Some(grant) = self.grant_to_read(frames) {
+                return self.read_gap(inode, wanted, pages, Some((grant, Some(ahead))));
             }
-        };
-        let frames = u32::try_from(pages).expect("a run has at most RUN_PAGES_MAX pages");
-        let grant = match mode {
-            ReadMode::Bypass => None,
-            ReadMode::Cached => self.grant_to_read(frames),
-        };
-        let pages = if grant.is_some() { pages } else { want };
-        self.read_gap(inode, Wanted { offset, buf }, pages, grant)
+        }
+        self.read_gap(inode, wanted, want, None)
     }
 
     /// Puts a page in memory that a write to a part of it is about to need, if it is on the device.
@@ -131,17 +125,18 @@ impl Volume {
             buf: &mut byte,
         };
         if let Some(grant) = self.grant_to_read(1) {
-            let _found_again = self.read_gap(inode, wanted, 1, Some(grant));
+            let _found_again = self.read_gap(inode, wanted, 1, Some((grant, None)));
         }
     }
 
-    /// Reads at most `pages` pages, into memory if there is a grant for them.
+    /// Reads at most `pages` pages, into memory if there is a grant for them; notes how far that is
+    /// ahead.
     fn read_gap(
         &self,
         inode: &Arc<Inode>,
         wanted: Wanted<'_>,
         pages: u64,
-        grant: Option<Grant<'_>>,
+        into: Option<(Grant<'_>, Option<Ahead>)>,
     ) -> Result<usize> {
         let (first, within) = split(wanted.offset);
         let slots = match self.find_gap(inode, &wanted, first..first + pages)? {
@@ -153,6 +148,9 @@ impl Volume {
             }
             Some(Gap::Run(slots)) => slots,
         };
+        if let Some((_, Some(ahead))) = &into {
+            inode.next_read().note(*ahead);
+        }
         // Straight into the caller's memory, if all of it goes there.
         let bytes = slots.len() * BLOCK_BYTES;
         let is_whole = within == 0 && bytes <= wanted.buf.len();
@@ -171,8 +169,8 @@ impl Volume {
         if let Err(error) = read {
             return self.unless_stale(inode, run, end, error);
         }
-        let kept = match grant {
-            Some(mut grant) => self.keep(inode, run, (data, end), &mut grant)?,
+        let kept = match into {
+            Some((mut grant, _)) => self.keep(inode, run, (data, end), &mut grant)?,
             None => self.pass_by(inode, run, end)?,
         };
         Ok(match own {
