@@ -159,6 +159,32 @@ fn canary_a_reader_that_does_not_look_again_takes_a_freed_block_for_a_rotten_one
     scene.read(ReadMode::Cached).unwrap_err();
 }
 
+#[test]
+fn a_reader_of_a_file_that_has_ended_meanwhile_gets_nothing_of_another_one() {
+    for mode in [ReadMode::Cached, ReadMode::Bypass] {
+        let scene = Scene::new(Rule::default());
+        let (ram, lba) = (scene.ram.clone(), scene.lba());
+        scene.before_read(move |fs, inode| {
+            let empty = SetAttributes {
+                size: Some(0),
+                ..SetAttributes::default()
+            };
+            fs.set_attributes(inode, &empty).unwrap();
+            fs.sync().unwrap();
+            ram.execute(Io::Write {
+                lba,
+                parts: &[&[FOREIGN; 4096]],
+                flags: dure_block::WriteFlags::NONE,
+            })
+        });
+        let mut bytes = [0xee; 4096];
+        let len = scene.fs.read(&scene.inode, 0, &mut bytes, mode).unwrap();
+        assert_eq!(len, 0);
+        assert!(!bytes.contains(&FOREIGN));
+        scene.end();
+    }
+}
+
 /// The page is overwritten while it is read, and its old block still has the old content.
 fn overwritten(rule: Rule) -> (usize, u8) {
     let scene = Scene::new(rule);

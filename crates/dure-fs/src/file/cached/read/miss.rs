@@ -13,7 +13,8 @@
 //! What was read counts only if, at the second look, the slot is the one of the first look and the
 //! page is not in memory; else the caller looks again. Its content is then right whatever happened
 //! between: it has the CRC that the slot has now. A wrong CRC or an error of the device is one only
-//! if the slot still counts. Pages with errors fail, and no others.
+//! if the slot still counts. Pages with errors fail, and no others. What does not count is cleared
+//! in the caller's memory: it may be of another file.
 //!
 //! | step | reader of page 7 | other task |
 //! |---|---|---|
@@ -166,13 +167,14 @@ impl Volume {
             first,
             slots: &slots[..good],
         };
-        if let Err(error) = read {
-            return self.unless_stale(inode, run, end, error);
-        }
-        let kept = match into {
-            Some((mut grant, _)) => self.keep(inode, run, (data, end), &mut grant)?,
-            None => self.pass_by(inode, run, end)?,
+        let kept = match (read, into) {
+            (Err(error), _) => self.unless_stale(inode, run, end, error),
+            (Ok(_), Some((mut grant, _))) => self.keep(inode, run, (data, end), &mut grant),
+            (Ok(_), None) => self.pass_by(inode, run, end),
         };
+        // What does not count may be of another file, and the caller need not read there again.
+        data[*kept.as_ref().unwrap_or(&0) * BLOCK_BYTES..].fill(0);
+        let kept = kept?;
         Ok(match own {
             None => kept * BLOCK_BYTES,
             Some(own) => wanted.copy_from(&own.as_slice()[..kept * BLOCK_BYTES]),
