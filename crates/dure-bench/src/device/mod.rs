@@ -28,12 +28,13 @@ pub struct Device {
     /// Workloads [default: all].
     #[arg(long = "workload", value_enum)]
     pub workloads: Vec<Workload>,
-    /// MiB of the file that threads share, and of all own files together.
+    /// MiB of the file that threads share, and of all own files together; each file is rounded down
+    /// to a power of two.
     #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub file: u64,
     /// Use files in directories past the page cache (`O_DIRECT`); a volume always caches.
     #[arg(long)]
-    pub direct: bool,
+    pub directio: bool,
     /// How. `--threads` may be more than there are cores.
     #[command(flatten)]
     pub measuring: Measuring,
@@ -121,7 +122,7 @@ impl Bench for Device {
         let Some(tree) = target.tree()? else {
             return Ok(None);
         };
-        let io = match self.direct && !target.is_volume() {
+        let io = match self.directio && !target.is_volume() {
             true => Io::Direct,
             false => Io::Buffered,
         };

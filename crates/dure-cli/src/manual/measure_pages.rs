@@ -130,7 +130,7 @@ pub(super) const PAGES: &[Page] = &[
         "bench device",
         &[(
             "Random reads that miss, by up to 32 threads, past the kernel's cache too",
-            "dure bench device --workload random-read --threads 1,8,32 --direct --target dure:v.img,cache=128M --target dir:.",
+            "dure bench device --workload random-read --threads 1,8,32 --directio --target dure:v.img,cache=128M --target dir:.",
         )],
         STATUS,
     ),

@@ -1,7 +1,8 @@
 //! Reading pages: from the data log, or else from their blocks; compared with the CRC in the slot.
 //!
 //! **Invariants.** The log is asked first: a block that is not in it by now has its content on the
-//! medium, and stays readable there while the caller's lock keeps the block from being freed.
+//! medium. It stays there as long as the block is not freed: the caller holds a lock that keeps it,
+//! or looks at its slot again afterwards.
 
 use dure_block::crc32c::crc32c;
 

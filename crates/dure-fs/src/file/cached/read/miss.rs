@@ -276,7 +276,7 @@ impl Volume {
         if held.is_full() {
             return Ok(None);
         }
-        // Pages that others have put in since the count are the same.
+        // Pages that others have put in since the count stay.
         pending_pages.announce(&held, run.pages().take(kept));
         self.insert(&mut held.pages, run, &data[..kept * BLOCK_BYTES], grant);
         Ok(Some(kept))
