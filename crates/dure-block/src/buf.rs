@@ -39,7 +39,10 @@ impl Block {
 /// An owned buffer of whole blocks, aligned to [`BLOCK_BYTES`].
 #[derive(Default)]
 pub struct BlockBuf {
-    blocks: Vec<Block>,
+    /// At least as many as it is long.
+    memory: Vec<Block>,
+    /// Its length in blocks.
+    len: usize,
     /// The pool that its memory belongs to, if it does.
     home: Option<Home>,
 }
@@ -77,10 +80,10 @@ impl Pool {
         if blocks > pool.blocks {
             return None;
         }
-        let (mut memory, number) = pool.free.lock().pop()?;
-        memory.truncate(blocks);
+        let (memory, number) = pool.free.lock().pop()?;
         Some(BlockBuf {
-            blocks: memory,
+            memory,
+            len: blocks,
             home: Some(Home {
                 pool: Arc::clone(pool),
                 number,
@@ -108,10 +111,7 @@ impl fmt::Debug for Pool {
 impl Drop for BlockBuf {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
-            let mut memory = std::mem::take(&mut self.blocks);
-            // Within the capacity: the memory stays.
-            let missing = home.pool.blocks - memory.len();
-            Block::extend_vec_zeroed(&mut memory, missing).expect("it had this length before");
+            let memory = std::mem::take(&mut self.memory);
             home.pool.free.lock().push((memory, home.number));
         }
     }
@@ -121,7 +121,8 @@ impl Drop for BlockBuf {
 impl Clone for BlockBuf {
     fn clone(&self) -> Self {
         Self {
-            blocks: self.blocks.clone(),
+            memory: self.memory[..self.len].to_vec(),
+            len: self.len,
             home: None,
         }
     }
@@ -135,13 +136,14 @@ impl BlockBuf {
     #[must_use]
     pub fn zeroed(blocks: usize) -> Self {
         Self {
-            blocks: Block::new_vec_zeroed(blocks).expect("memory for the buffer is available"),
+            memory: Block::new_vec_zeroed(blocks).expect("memory for the buffer is available"),
+            len: blocks,
             home: None,
         }
     }
 
     fn blocks_out(mut self) -> Vec<Block> {
-        std::mem::take(&mut self.blocks)
+        std::mem::take(&mut self.memory)
     }
 
     /// The number by which the kernel knows it.
@@ -160,31 +162,45 @@ impl BlockBuf {
     /// Changes the length to `blocks`; keeps the content of the blocks that stay and the memory.
     /// Only blocks that are new get zeroed. A registered buffer that grows is registered no more.
     pub fn resize(&mut self, blocks: usize) {
-        if self.home.is_some() && blocks > self.blocks() {
+        let before = self.len;
+        self.reuse(blocks);
+        if before < blocks {
+            self.memory[before..blocks].as_mut_bytes().fill(0);
+        }
+    }
+
+    /// The same for who is about to fill it: blocks that are new have any content.
+    pub fn reuse(&mut self, blocks: usize) {
+        if self.home.is_some() && blocks > self.memory.len() {
             *self = self.clone();
         }
-        match blocks.checked_sub(self.blocks.len()) {
-            Some(more) => Block::extend_vec_zeroed(&mut self.blocks, more)
-                .expect("memory for the buffer is available"),
-            None => self.blocks.truncate(blocks),
-        }
+        let more = blocks.saturating_sub(self.memory.len());
+        Block::extend_vec_zeroed(&mut self.memory, more)
+            .expect("memory for the buffer is available");
+        self.len = blocks;
+    }
+
+    /// How long it can become and keep its memory, in blocks.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.memory.len()
     }
 
     /// All bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        self.blocks.as_bytes()
+        self.memory[..self.len].as_bytes()
     }
 
     /// All bytes, writable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.blocks.as_mut_bytes()
+        self.memory[..self.len].as_mut_bytes()
     }
 
     /// The length in blocks.
     #[must_use]
     pub fn blocks(&self) -> usize {
-        self.blocks.len()
+        self.len
     }
 }
 
@@ -245,5 +261,18 @@ mod tests {
         buf.resize(3);
         assert_eq!(buf.as_slice()[..BLOCK_BYTES], [7; BLOCK_BYTES]);
         assert_eq!(buf.as_slice()[BLOCK_BYTES..], [0; 2 * BLOCK_BYTES]);
+    }
+
+    #[test]
+    fn a_reused_buffer_keeps_its_memory() {
+        let mut buf = BlockBuf::from_slice(&[7; 4 * BLOCK_BYTES]);
+        let at = buf.as_slice().as_ptr();
+        buf.reuse(1);
+        assert_eq!((buf.blocks(), buf.clone().blocks()), (1, 1));
+        buf.reuse(4);
+        assert_eq!((buf.as_slice().as_ptr(), buf.blocks()), (at, 4));
+        assert_eq!(buf.as_slice(), [7; 4 * BLOCK_BYTES]);
+        buf.reuse(5);
+        assert_eq!(buf.blocks(), 5);
     }
 }

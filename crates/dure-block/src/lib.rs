@@ -60,7 +60,7 @@ pub use device::{
     share,
 };
 pub use error::{Error, OsError, Result};
-pub use media::{Media, NodeCounters, NvmModel};
+pub use media::{Media, NodeCounters, NvmModel, UnderWay};
 pub use queue::{
     Counters, FlushPolicy, HwQueue, Hybrid, LateRequest, LateWatch, Merge, Phase, Phases, Queue,
     QueueConfig, Ticket, Trace, TraceRecord, Typical, Wait,

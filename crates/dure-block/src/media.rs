@@ -22,6 +22,7 @@ use nodes::Nodes;
 pub use pace::NvmModel;
 use pace::{Copy, Pace};
 use since_flush::SinceFlush;
+pub use under_way::UnderWay;
 
 use crate::linear::{Part, bytes, pieces};
 use crate::nvm::NvmBlocks;
@@ -394,6 +395,7 @@ impl Medium {
 mod nodes;
 mod pace;
 mod since_flush;
+mod under_way;
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,8 @@
 pub const RENAME: u8 = 40;
 /// A range of a file that tasks share; held over I/O.
 pub const RANGE: u8 = 45;
+/// A part of a file that the device is reading ahead; held over I/O by who needs it.
+pub const READ_AHEAD: u8 = 47;
 /// Write-back, truncate and allocation of one inode; held over I/O.
 pub const WRITEBACK: u8 = 50;
 /// Of a contended file without a page cache: shared by overwrites, exclusive to what holds the rank
@@ -31,6 +33,8 @@ pub const INODE_POOL: u8 = 76;
 pub const INODE_SHARD: u8 = 80;
 /// What is measured of a partition's write-back; a leaf.
 pub const DIRTY_METER: u8 = 139;
+/// A shard of the parts of files that are read ahead; a leaf.
+pub const READ_AHEAD_LIST: u8 = 137;
 /// Rounds of fsync of one file; a leaf.
 pub const SYNC_ROUNDS: u8 = 138;
 /// State of a background worker; nothing else is taken under it.

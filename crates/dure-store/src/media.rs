@@ -11,8 +11,8 @@
 //! in persistent memory is durable when the write returns.
 
 use dure_block::{
-    BLOCK_BYTES, Counters, Device, LateRequest, LateWatch, Lba, Media, NodeCounters, QueueConfig,
-    Result, Wait,
+    BLOCK_BYTES, Bio, BlockBuf, Counters, Device, LateRequest, LateWatch, Lba, Media, NodeCounters,
+    QueueConfig, Result, UnderWay, Wait,
 };
 use dure_journal::LogMedium;
 use dure_sync::{Arc, Mutex, Topology};
@@ -222,6 +222,49 @@ impl Region {
             self.make(&locked, |media| write(media, block, part))?;
         }
         Ok(())
+    }
+
+    /// Begins to read blocks, from these on and as many as each buffer has, and returns while that
+    /// is under way, in the order of the buffers.
+    #[must_use]
+    pub fn begin_reads(&self, reads: Vec<(BlockNo, BlockBuf)>) -> Vec<UnderWay> {
+        let bio = |(first, buf): (BlockNo, BlockBuf)| Bio::read(Lba::new(first.0), buf);
+        if self.has_plain_requests() {
+            return self.media.submit_all(reads.into_iter().map(bio));
+        }
+        let now = |(first, mut buf): (BlockNo, BlockBuf)| {
+            let result = self.read(first, buf.as_mut_slice());
+            UnderWay::done(bio((first, buf)), result)
+        };
+        reads.into_iter().map(now).collect()
+    }
+
+    /// The same of writes: durable after a flush that begins when they have been waited for.
+    #[must_use]
+    pub fn begin_writes(&self, writes: Vec<(BlockNo, BlockBuf)>) -> Vec<UnderWay> {
+        let bio = |(first, buf): (BlockNo, BlockBuf)| Bio::write(Lba::new(first.0), buf);
+        if self.has_plain_requests() {
+            return self.media.submit_all(writes.into_iter().map(bio));
+        }
+        let now = |(first, buf): (BlockNo, BlockBuf)| {
+            let result = self.write(first, buf.as_slice());
+            UnderWay::done(bio((first, buf)), result)
+        };
+        writes.into_iter().map(now).collect()
+    }
+
+    /// Waits for what was begun. Returns its buffer, and how it ended: as [`Region::read`] and
+    /// [`Region::write`] do.
+    pub fn end(&self, request: UnderWay) -> (BlockBuf, Result<()>) {
+        let mut completion = self.media.wait(request);
+        let buf = completion.segments.pop();
+        (buf.expect("it has one buffer"), completion.result)
+    }
+
+    /// Whether nobody is excluded while a request is made, and blocks that lie next to one another
+    /// are one request: else a request is made and complete in one call.
+    fn has_plain_requests(&self) -> bool {
+        self.merge == BlockMerge::Contiguous && self.submit_lock == SubmitLock::None
     }
 
     /// Makes durable what was written through this region before the call.

@@ -3,11 +3,12 @@ use dure_pmem::record::Selection;
 use dure_sync::Mutex;
 
 use super::*;
+use crate::fault::{Fault, FaultDevice, Rule, When};
 use crate::linear::LinearDevice;
 use crate::nvm::NvmDevice;
 use crate::ram::RamDevice;
 use crate::record::RecordDevice;
-use crate::{BLOCK_BYTES, DeviceInfo, Io, share};
+use crate::{BLOCK_BYTES, Bio, Completion, DeviceInfo, Io, OsError, share};
 
 const NVM_BLOCKS: u64 = 4;
 
@@ -157,4 +158,62 @@ fn heads_are_before_the_runs() {
         let refused = media.write_head(medium, Lba::new(at), &found);
         assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{at}");
     }
+}
+
+/// What each of these got, by the first byte of its memory, or its error.
+fn results(media: &Media, bios: Vec<Bio>) -> Vec<std::result::Result<u8, &'static str>> {
+    let under_way = media.submit_all(bios);
+    let wait = |request| {
+        let Completion {
+            result, segments, ..
+        } = media.wait(request);
+        match result {
+            Ok(()) => Ok(segments[0].as_slice()[0]),
+            Err(Error::OutOfRange { .. }) => Err("range"),
+            Err(Error::Io { .. }) => Err("io"),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    under_way.into_iter().map(wait).collect()
+}
+
+#[test]
+fn requests_under_way_reach_each_medium_and_tell_their_own_errors() {
+    let ram = share(RamDevice::new("ram", 16));
+    let disk = Arc::new(FaultDevice::new(ram));
+    let media = two(memory(), share(Arc::clone(&disk)));
+    let at = |block| Lba::new(NVM_BLOCKS + block);
+    let filled = |n: u8, blocks| BlockBuf::from_slice(&vec![n; blocks * BLOCK_BYTES]);
+    let writes = vec![
+        Bio::write(at(4), filled(1, 2)),
+        Bio::write(Lba::new(0), filled(2, 1)),
+        // Over the border of the media.
+        Bio::write(Lba::new(NVM_BLOCKS - 1), filled(3, 2)),
+        Bio::write(at(16), filled(4, 1)),
+        Bio::write(at(2), filled(5, 1)),
+        Bio::write(Lba::new(u64::MAX), filled(6, 2)),
+    ];
+    let (range, io) = (Err("range"), Err("io"));
+    assert_eq!(
+        results(&media, writes),
+        [Ok(1), Ok(2), Ok(3), range, Ok(5), range]
+    );
+    media.flush().unwrap();
+    assert_eq!(media.counters().device_flushes, 1);
+    let flaw = Rule::new(When::From(1), Fault::Error(OsError::EIO));
+    disk.add(flaw.on(Op::Read).within(Lba::new(2)..Lba::new(3)));
+    let reads = [4, 5, 0, 2].map(|block| Bio::read(at(block), BlockBuf::zeroed(1)));
+    assert_eq!(results(&media, reads.into()), [Ok(1), Ok(1), Ok(3), io]);
+}
+
+#[test]
+fn a_flush_covers_a_write_that_was_waited_for() {
+    let disk = share(RecordDevice::new(share(RamDevice::new("disk", 8))));
+    let media = two(memory(), disk);
+    let write = Bio::write(Lba::new(NVM_BLOCKS), BlockBuf::zeroed(1));
+    for request in media.submit_all([write]) {
+        media.wait(request).result.unwrap();
+    }
+    media.flush().unwrap();
+    assert_eq!(media.counters().device_flushes, 1);
 }

@@ -39,7 +39,7 @@ use super::attribute_cache::{AttributeCache, DataPart, PlainPart};
 use super::attribute_lock::AttributeState;
 use super::last_writer::LastWriter;
 use super::{Inode, InodeState, StateChange};
-use crate::file::{NextRead, PendingPages, SeekHint};
+use crate::file::{PendingPages, SeekHint};
 use crate::ranks::{ATTRIBUTES, INODE, WRITEBACK};
 use crate::volume::Volume;
 
@@ -167,7 +167,6 @@ pub(super) struct ForData {
     writer: LastWriter,
     /// Reads since the data was stored.
     access_time: AccessTimeCell,
-    next_read: NextRead,
 }
 
 impl ForData {
@@ -175,7 +174,6 @@ impl ForData {
         ForData {
             writer: LastWriter::default(),
             access_time: AccessTimeCell::new(data),
-            next_read: NextRead::default(),
         }
     }
 }
@@ -185,11 +183,6 @@ impl Inode {
     #[inline]
     pub(crate) fn access_time(&self) -> &AccessTimeCell {
         &self.data.access_time
-    }
-
-    /// Where the next read comes from.
-    pub(crate) fn next_read(&self) -> &NextRead {
-        &self.data.next_read
     }
 
     /// The lock of the state.

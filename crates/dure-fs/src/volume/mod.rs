@@ -38,7 +38,7 @@ use dure_sync::range_lock::WordBudget;
 use dure_sync::{Arc, CachePadded, Counter, Mutex};
 
 use crate::directory::dentry_cache::DentryCache;
-use crate::file::PageCache;
+use crate::file::{PageCache, ReadAhead};
 use crate::file::body::Body;
 use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, Orphans};
 use crate::namespace::SymlinkCache;
@@ -74,6 +74,8 @@ pub(crate) struct Volume {
     /// Where the content of files is.
     pub(crate) body: Body,
     pub(crate) pages: PageCache,
+    /// Parts of files that the device is reading ahead.
+    pub(crate) read_ahead: ReadAhead,
     /// The words of all files' range locks.
     pub(crate) range_words: Arc<WordBudget>,
     pub(crate) orphans: Orphans,

@@ -14,7 +14,7 @@ use dure_sync::{Arc, CachePadded, CoreId, Mutex, Weak};
 use super::memory::Shares;
 use super::{FileSystem, MountOptions, PageCaching, Volume, VolumeCounters, background};
 use crate::directory::dentry_cache::DentryCache;
-use crate::file::PageCache;
+use crate::file::{PageCache, ReadAhead};
 use crate::file::body::Body;
 use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, InodeRef, Orphans};
 use crate::namespace::SymlinkCache;
@@ -118,9 +118,9 @@ impl Volume {
         let journals = mount.layout().journals;
         let cores = to_usize(u64::from(journals));
         let shares = Shares::of(&options, journals);
-        let (pages, logged) = (shares.pages, shares.logged_pages);
+        let (pages_max, logged) = (shares.pages, shares.logged_pages);
         let absorbs = options.page_cache == Some(PageCaching::Nvram);
-        let pages = PageCache::new(cores, pages, logged, shares.dirty_pages).absorbing(absorbs);
+        let pages = PageCache::new(cores, pages_max, logged, shares.dirty_pages).absorbing(absorbs);
         let store = mount.run(shares.of_store(), pages.frames())?;
         let counters = VolumeCounters::default();
         counters.inodes.add(store.inodes_found);
@@ -128,6 +128,7 @@ impl Volume {
             store,
             body,
             pages,
+            read_ahead: ReadAhead::new(cores, pages_max),
             inodes: InodeCache::new(shares.inodes, cores),
             dentries: DentryCache::new(shares.table_bytes),
             attribute_cache: Arc::new(AttributeCache::new(shares.table_bytes)),

@@ -61,8 +61,7 @@ impl Placement {
         out: &mut [u8],
         what: impl FnOnce() -> String,
     ) -> Result<usize> {
-        let in_place = |slot: &&Slot| !self.data_log.holds(slot.block());
-        let count = slots.iter().take_while(in_place).count();
+        let count = self.count_in_place(slots);
         let run = &mut out[..count * BLOCK_BYTES];
         if count == 0 || self.region.read(slots[0].block(), run).is_err() {
             // In the log; or one bad block failed the whole request, and only its page may fail.
@@ -70,11 +69,23 @@ impl Placement {
             return Ok(1);
         }
         verify(&slots[0], &run[..BLOCK_BYTES], what)?;
-        let rest = slots[1..]
-            .iter()
-            .zip(run[BLOCK_BYTES..].chunks_exact(BLOCK_BYTES));
+        Ok(1 + self.count_good(&slots[1..], &run[BLOCK_BYTES..]))
+    }
+
+    /// How many pages, from the first on, have their content in their blocks and not in the data
+    /// log.
+    #[must_use]
+    pub fn count_in_place(&self, slots: &[Slot]) -> usize {
+        let in_place = |slot: &&Slot| !self.data_log.holds(slot.block());
+        slots.iter().take_while(in_place).count()
+    }
+
+    /// How many pages that were read, from the first on, have the CRC of their slot.
+    #[must_use]
+    pub fn count_good(&self, slots: &[Slot], bytes: &[u8]) -> usize {
+        let pages = slots.iter().zip(bytes.chunks_exact(BLOCK_BYTES));
         let good = |(slot, bytes): &(&Slot, &[u8])| crc32c(bytes) == slot.crc.get();
-        Ok(1 + rest.take_while(good).count())
+        pages.take_while(good).count()
     }
 }
 

@@ -49,6 +49,10 @@ const SLAB_SPARE: u64 = 16;
 /// Pages that are evicted at once, unless the cache is small: a part of it.
 const EVICT_PAGES: u64 = 32;
 const EVICT_PART: u64 = 256;
+/// Shorter buffers for the device are made anew.
+const SCRATCH_PAGES_MIN: usize = 16;
+/// Unused buffers for the device a core keeps.
+const SCRATCH_MAX: usize = 4;
 /// Unused frames a core keeps, unless the cache is small.
 const STACK_FRAMES_MAX: u64 = 64;
 
@@ -112,8 +116,8 @@ pub(crate) struct PageCache {
     cached: PerCore<Mutex<CACHED_LIST, InodeList>>,
     /// Inodes with something to write back. [DIRTY_LIST]
     dirty: PerCore<Mutex<DIRTY_LIST, InodeList>>,
-    /// Per core one buffer for private copies, unless one is in use. [SCRATCH]
-    scratch: PerCore<Mutex<SCRATCH, Option<BlockBuf>>>,
+    /// Per core buffers of [`BATCH_PAGES`] that are not in use. [SCRATCH]
+    scratch: PerCore<Mutex<SCRATCH, Vec<BlockBuf>>>,
     pub(crate) dirty_pages: DirtyPages,
     pub(crate) counters: PageCounters,
 }
@@ -253,15 +257,23 @@ impl PageCache {
         self.dirty.get(core).lock().inodes.len()
     }
 
-    /// Memory for the private copies of one batch of write-back.
-    pub(super) fn take_scratch(&self, core: CoreId) -> BlockBuf {
-        let recycled = self.scratch.get(core).lock().take();
-        recycled.unwrap_or_else(|| BlockBuf::zeroed(BATCH_PAGES))
+    /// Memory for `pages` pages on their way from or to the device, of any content.
+    pub(super) fn take_scratch(&self, core: CoreId, pages: usize) -> BlockBuf {
+        if pages < SCRATCH_PAGES_MIN {
+            return BlockBuf::zeroed(pages);
+        }
+        let recycled = self.scratch.get(core).lock().pop();
+        let mut buf = recycled.unwrap_or_else(|| BlockBuf::zeroed(BATCH_PAGES));
+        buf.reuse(pages);
+        buf
     }
 
     /// Gives it back.
     pub(super) fn give_scratch(&self, core: CoreId, buf: BlockBuf) {
-        *self.scratch.get(core).lock() = Some(buf);
+        let mut scratch = self.scratch.get(core).lock();
+        if buf.capacity() >= BATCH_PAGES && scratch.len() < SCRATCH_MAX {
+            scratch.push(buf);
+        }
     }
 
     /// Number of per-core lists.

@@ -3,16 +3,17 @@
 //! **Structure.** Pages in memory are copied out under the shared inode lock: one lock, one lookup
 //! and one copy per page, and, if the file has a range lock, a check of the page's sequence count
 //! before and after. A reader whose copies are torn again and again takes the range shared, or, if
-//! that is taken, the inode exclusively. Where a page is missing, [`miss`] reads it from the device.
+//! that is taken, the inode exclusively. Where a page is missing, [`miss`] reads it from the device,
+//! or [`ahead`] has done so before.
 //!
 //! **On a crash** nothing is lost by a reader.
 
+mod ahead;
 mod miss;
 
 use dure_store::error::Result;
 use dure_store::units::{BLOCK_BYTES, to_u64};
 use dure_sync::Arc;
-use dure_sync::atomic::{AtomicU64, Ordering};
 
 use super::pending_pages::Writers;
 use crate::file::bytes::split;
@@ -21,51 +22,7 @@ use crate::file::read::ReadMode;
 use crate::inode::{Inode, InodeState};
 use crate::volume::{RangeRule, Volume};
 
-/// Where the next read that misses begins if reading is in order, and how much is read then. One
-/// word, whose users may confuse each other; that costs a read-ahead. Relaxed: a hint.
-///
-/// The window doubles with each read in order, from 128 KiB to 1 MiB.
-#[derive(Debug, Default)]
-pub(crate) struct NextRead(
-    /// That page, and in the low byte the binary logarithm of the window in pages.
-    AtomicU64,
-);
-
-/// Binary logarithms of the first window and of the longest one, in pages.
-const FIRST_WINDOW: u64 = 5;
-const LAST_WINDOW: u64 = 8;
-
-/// What a read that misses reads.
-#[derive(Clone, Copy, Debug)]
-struct Ahead {
-    pages: u64,
-    /// What is to be noted once pages are read.
-    word: u64,
-}
-
-impl NextRead {
-    /// What a read of `want` pages from `page` on is to read.
-    fn ahead(&self, page: u64, want: u64) -> Ahead {
-        let word = self.0.load(Ordering::Relaxed);
-        let (next, window) = (word >> 8, (word & 0xff).max(FIRST_WINDOW));
-        // A run of blocks may have ended before the window did.
-        let is_in_order = page <= next && next - page <= 1 << window;
-        let (pages, window) = match is_in_order {
-            true => (want.max(1 << window), (window + 1).min(LAST_WINDOW)),
-            false => (want, FIRST_WINDOW),
-        };
-        let word = (page + pages) << 8 | window;
-        Ahead { pages, word }
-    }
-
-    /// Pages of that are read.
-    fn note(&self, ahead: Ahead) {
-        // Load first: as long as nothing changes the line stays shared.
-        if self.0.load(Ordering::Relaxed) != ahead.word {
-            self.0.store(ahead.word, Ordering::Relaxed);
-        }
-    }
-}
+pub(crate) use self::ahead::ReadAhead;
 
 /// Copies from pages in memory until one is missing; returns how many bytes. `None`: every copy of
 /// a page was torn by concurrent writers.

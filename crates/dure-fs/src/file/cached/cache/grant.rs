@@ -48,7 +48,24 @@ pub(in crate::file::cached) struct Grant<'v> {
     pub(in crate::file::cached) class: OpClass,
 }
 
-impl Grant<'_> {
+impl<'v> Grant<'v> {
+    /// Memory for pages to be read into, for which there is credit.
+    pub(in crate::file::cached) fn of_credit(volume: &'v Volume, frames: u32) -> Grant<'v> {
+        Grant {
+            volume,
+            core: volume.partition(),
+            frames,
+            blocks: 0,
+            nodes: 0,
+            class: OpClass::Normal,
+        }
+    }
+
+    /// Leaves the credit for its pages with the caller, who has no blocks granted.
+    pub(in crate::file::cached) fn keep_credit(mut self) -> u32 {
+        std::mem::take(&mut self.frames)
+    }
+
     /// Whether it is enough.
     pub(in crate::file::cached) fn covers(&self, want: Want) -> bool {
         self.frames >= want.frames && self.blocks >= want.blocks && self.nodes >= want.nodes
@@ -152,14 +169,7 @@ impl Volume {
         let pages = u64::from(frames);
         let take = || self.pages.budget.take(core, pages);
         let got = take() || (self.pages.evict(core, self.pages.evict_pages(pages)) > 0 && take());
-        got.then(|| Grant {
-            volume: self,
-            core,
-            frames,
-            blocks: 0,
-            nodes: 0,
-            class: OpClass::Normal,
-        })
+        got.then(|| Grant::of_credit(self, frames))
     }
 
     /// Credit for `pages` pages, evicting and writing back until it is there. What other callers

@@ -36,7 +36,6 @@ use dure_store::placement::contiguous;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::Arc;
 
-use super::Ahead;
 use crate::file::bytes::split;
 use crate::file::cached::cache::Grant;
 use crate::file::cached::page::PageStore;
@@ -46,10 +45,10 @@ use crate::inode::{Inode, InodeState};
 use crate::volume::Volume;
 
 /// Pages one device request reads at most.
-const RUN_PAGES_MAX: u64 = 256;
+pub(super) const RUN_PAGES_MAX: u64 = 256;
 
 /// Neighbouring pages that are not in memory.
-enum Gap {
+pub(super) enum Gap {
     /// They read as zeroes, so many of them.
     Zero(u64),
     /// Their slots; blocks are contiguous.
@@ -58,9 +57,9 @@ enum Gap {
 
 /// Pages of a run, from `first` on, and what their slots were before they were read.
 #[derive(Clone, Copy)]
-struct Run<'r> {
-    first: u64,
-    slots: &'r [Slot],
+pub(super) struct Run<'r> {
+    pub(super) first: u64,
+    pub(super) slots: &'r [Slot],
 }
 
 impl Run<'_> {
@@ -104,16 +103,19 @@ impl Volume {
         let want = to_u64(within + buf.len())
             .div_ceil(BLOCK_BYTES_U64)
             .min(RUN_PAGES_MAX);
-        let wanted = Wanted { offset, buf };
         if mode == ReadMode::Cached {
-            let ahead = inode.next_read().ahead(page, want);
-            let pages = self.pages.step_pages(ahead.pages.min(RUN_PAGES_MAX));
+            if let Some(window) = self.read_ahead.find(inode.ino, page) {
+                self.end_window(inode, &window, page);
+                return Ok(0);
+            }
+            let pages = self.read_in_order(inode, page, want).min(RUN_PAGES_MAX);
+            let pages = self.pages.step_pages(pages);
             let frames = u32::try_from(pages).expect("a run has at most RUN_PAGES_MAX pages");
             if let Some(grant) = self.grant_to_read(frames) {
-                return self.read_gap(inode, wanted, pages, Some((grant, Some(ahead))));
+                return self.read_gap(inode, Wanted { offset, buf }, pages, Some(grant));
             }
         }
-        self.read_gap(inode, wanted, want, None)
+        self.read_gap(inode, Wanted { offset, buf }, want, None)
     }
 
     /// Puts a page in memory that a write to a part of it is about to need, if it is on the device.
@@ -126,18 +128,17 @@ impl Volume {
             buf: &mut byte,
         };
         if let Some(grant) = self.grant_to_read(1) {
-            let _found_again = self.read_gap(inode, wanted, 1, Some((grant, None)));
+            let _found_again = self.read_gap(inode, wanted, 1, Some(grant));
         }
     }
 
-    /// Reads at most `pages` pages, into memory if there is a grant for them; notes how far that is
-    /// ahead.
+    /// Reads at most `pages` pages, into memory if there is a grant for them.
     fn read_gap(
         &self,
         inode: &Arc<Inode>,
         wanted: Wanted<'_>,
         pages: u64,
-        into: Option<(Grant<'_>, Option<Ahead>)>,
+        into: Option<Grant<'_>>,
     ) -> Result<usize> {
         let (first, within) = split(wanted.offset);
         let slots = match self.find_gap(inode, &wanted, first..first + pages)? {
@@ -149,9 +150,6 @@ impl Volume {
             }
             Some(Gap::Run(slots)) => slots,
         };
-        if let Some((_, Some(ahead))) = &into {
-            inode.next_read().note(*ahead);
-        }
         // Straight into the caller's memory, if all of it goes there.
         let bytes = slots.len() * BLOCK_BYTES;
         let is_whole = within == 0 && bytes <= wanted.buf.len();
@@ -169,7 +167,7 @@ impl Volume {
         };
         let kept = match (read, into) {
             (Err(error), _) => self.unless_stale(inode, run, end, error),
-            (Ok(_), Some((mut grant, _))) => self.keep(inode, run, (data, end), &mut grant),
+            (Ok(_), Some(mut grant)) => self.keep(inode, run, (data, end), &mut grant),
             (Ok(_), None) => self.pass_by(inode, run, end),
         };
         // What does not count may be of another file, and the caller need not read there again.
@@ -236,7 +234,7 @@ impl Volume {
 
     /// Puts pages that were read in memory, as far as they count. Returns how many count, from the
     /// first on.
-    fn keep(
+    pub(super) fn keep(
         &self,
         inode: &Arc<Inode>,
         run: Run<'_>,
@@ -301,7 +299,7 @@ impl Volume {
     /// What the file has from the first page of `wanted` on, which is not in memory: at most as
     /// many pages as wanted, unless they are zeroes, and only up to the next page in memory. The
     /// file has at least `size` bytes.
-    fn gap(&self, inode: &Inode, state: &InodeState, size: u64, wanted: Range<u64>) -> Result<Gap> {
+    pub(super) fn gap(&self, inode: &Inode, state: &InodeState, size: u64, wanted: Range<u64>) -> Result<Gap> {
         let file = state.file();
         let (page, pages) = (wanted.start, wanted.end - wanted.start);
         let mut size_pages = size.div_ceil(BLOCK_BYTES_U64);
@@ -383,7 +381,7 @@ impl Volume {
 }
 
 /// Whether a page is in memory. The caller holds the inode.
-fn is_in_memory(inode: &Inode, state: &InodeState, page: u64) -> bool {
+pub(super) fn is_in_memory(inode: &Inode, state: &InodeState, page: u64) -> bool {
     let pending_pages = inode.state().pending_pages();
     let is_pending =
         || pending_pages.is_some_and(|pending| pending.first_in(page..page + 1).is_some());

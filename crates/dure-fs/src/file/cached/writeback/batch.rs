@@ -191,7 +191,7 @@ impl Volume {
             file.pages.taken(page).load(0, frame.bytes_mut());
             return Copies::One(frame);
         }
-        let mut buf = self.pages.take_scratch(core);
+        let mut buf = self.pages.take_scratch(core, pages.len());
         copy_to(file, pages, buf.as_mut_slice());
         Copies::Many(buf)
     }

@@ -20,7 +20,7 @@ use dure_store::placement::Target;
 use dure_store::units::BLOCK_BYTES;
 use dure_sync::Arc;
 
-use super::batch::{Batch, Taken};
+use super::batch::{BATCH_PAGES, Batch, Taken};
 use crate::file::placing::Needs;
 use crate::inode::{HeldWriteback, Inode};
 use crate::volume::{DataMode, Volume};
@@ -54,7 +54,7 @@ impl Volume {
             return (1, 0);
         }
         let core = self.partition();
-        let mut copies = self.pages.take_scratch(core);
+        let mut copies = self.pages.take_scratch(core, BATCH_PAGES);
         let (visited, mut round) = self.gather(inodes, copies.as_mut_slice());
         let bytes = &copies.as_slice()[..round.targets.len() * BLOCK_BYTES];
         let placed = self.place_round(&mut round.targets, bytes);

@@ -1,0 +1,299 @@
+//! Reading ahead, which nobody waits for.
+//!
+//! **Problem.** A reader in order that waits for each request has the device idle while it compares
+//! and copies, and itself while the device works. **Structure.** A file is cut into *windows* of
+//! 1 MiB. A read that misses a page with pages in memory before it is one in order: it reads
+//! as many as those, and when they are a whole window, the next windows are submitted before it
+//! waits for anything. Who misses a page of such a window later ends it: waits, compares, puts its
+//! pages in memory, and submits the windows behind it. The pages before are all there is to know
+//! of a reader, so any number of readers of a file are told apart.
+//!
+//! # Invariants
+//! A window holds no more than blocks that slots named when it began; what counts of it is found
+//! out when it ends, as of any read that holds no lock ([`super::miss`]). What cannot be read, or
+//! does not count, is dropped, and read again by who needs it, who then learns why. Credit for its
+//! pages is taken when it begins. Tasks that need the same window wait for the one that ends it.
+//! **On a crash** nothing is lost.
+
+use dure_block::UnderWay;
+use dure_store::error::Result;
+use dure_store::format::slot::Slot;
+use dure_store::units::{BLOCK_BYTES_U64, Ino, to_u64, to_usize};
+use dure_sync::{Arc, CachePadded, Mutex};
+
+use super::miss::{Gap, RUN_PAGES_MAX, Run, is_in_memory};
+use crate::file::cached::cache::Grant;
+use crate::inode::Inode;
+use crate::ranks::{READ_AHEAD, READ_AHEAD_LIST};
+use crate::volume::Volume;
+
+/// Pages of a window.
+const WINDOW_PAGES: u64 = RUN_PAGES_MAX;
+/// Windows that are under way for one reader.
+const WINDOWS_AHEAD: u64 = 2;
+/// Pages in memory before a read that make it one in order; or all pages before it.
+const IN_ORDER_PAGES: u64 = 32;
+/// The part of the cache that windows may take.
+const PART_OF_CACHE: u64 = 8;
+/// Windows that found no room before the oldest is given up.
+const PATIENCE: u32 = 32;
+
+/// Pages that the device is reading.
+#[derive(Debug)]
+struct Reading {
+    first: u64,
+    slots: Vec<Slot>,
+    request: UnderWay,
+}
+
+/// What is under way of a window; nothing any more when it has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    /// [READ_AHEAD]
+    readings: Mutex<READ_AHEAD, Readings>,
+}
+
+#[derive(Debug, Default)]
+struct Readings {
+    runs: Vec<Reading>,
+    /// Bytes that the file had at least.
+    size: u64,
+    /// Pages for which there is credit.
+    credit: u32,
+}
+
+type Key = (Ino, u64);
+
+/// The windows of some files, the oldest first.
+#[derive(Debug, Default)]
+struct Shard {
+    windows: Vec<(Key, Arc<Window>)>,
+    refused: u32,
+}
+
+/// The windows of all files.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    /// [READ_AHEAD_LIST] By file and place.
+    shards: Box<[CachePadded<Mutex<READ_AHEAD_LIST, Shard>>]>,
+    /// Of each shard.
+    windows_max: usize,
+}
+
+impl ReadAhead {
+    /// For a cache of so many pages.
+    pub(crate) fn new(cores: usize, cache_pages: u64) -> ReadAhead {
+        let windows = to_usize(cache_pages / PART_OF_CACHE / WINDOW_PAGES);
+        let shards = cores.next_power_of_two().min(windows / 4).max(1);
+        ReadAhead {
+            shards: (0..shards).map(|_| CachePadded::default()).collect(),
+            windows_max: windows / shards,
+        }
+    }
+
+    fn shard(&self, (ino, window): Key) -> &Mutex<READ_AHEAD_LIST, Shard> {
+        let mixed = (ino.0 ^ window << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[to_usize(mixed >> 32) % self.shards.len()]
+    }
+
+    /// The window that has this page, if it is read ahead.
+    pub(super) fn find(&self, ino: Ino, page: u64) -> Option<Arc<Window>> {
+        let key = (ino, page / WINDOW_PAGES);
+        let shard = self.shard(key).lock();
+        let mut windows = shard.windows.iter();
+        let found = windows.find(|(other, _)| *other == key);
+        found.map(|(_, window)| Arc::clone(window))
+    }
+
+    /// Lists a window, if it is not listed and there is room. Returns whether, and one that was
+    /// given up for it.
+    fn list(&self, key: Key, window: &Arc<Window>) -> (bool, Option<Arc<Window>>) {
+        let mut shard = self.shard(key).lock();
+        if self.windows_max == 0 || shard.windows.iter().any(|(other, _)| *other == key) {
+            return (false, None);
+        }
+        let mut given_up = None;
+        if shard.windows.len() == self.windows_max {
+            shard.refused += 1;
+            if shard.refused < PATIENCE {
+                return (false, None);
+            }
+            given_up = Some(shard.windows.remove(0).1);
+        }
+        shard.refused = 0;
+        shard.windows.push((key, Arc::clone(window)));
+        (true, given_up)
+    }
+
+    fn unlist(&self, key: Key, window: &Arc<Window>) {
+        let mut shard = self.shard(key).lock();
+        shard
+            .windows
+            .retain(|(_, other)| !Arc::ptr_eq(other, window));
+    }
+}
+
+impl Volume {
+    /// How many pages a read that misses `page` and wants `want` is to read: more if it is one in
+    /// order. What follows is submitted then.
+    pub(super) fn read_in_order(&self, inode: &Arc<Inode>, page: u64, want: u64) -> u64 {
+        let before = pages_before(inode, page);
+        if before < IN_ORDER_PAGES && before < page {
+            return want;
+        }
+        let pages = (2 * before).clamp(IN_ORDER_PAGES, WINDOW_PAGES).max(want);
+        if before >= WINDOW_PAGES {
+            self.begin_windows(inode, page + pages);
+        }
+        pages
+    }
+
+    /// Submits the windows from `page` on. A medium in memory is not worth it.
+    fn begin_windows(&self, inode: &Arc<Inode>, page: u64) {
+        if !self.reads_wait() {
+            return;
+        }
+        let first = page / WINDOW_PAGES;
+        for number in first..first + WINDOWS_AHEAD {
+            // What cannot be read ahead says so to its reader.
+            let _is_read_then = self.begin_window(inode, number, page);
+        }
+    }
+
+    /// Submits the pages of a window from `page` on that are not in memory.
+    fn begin_window(&self, inode: &Arc<Inode>, number: u64, page: u64) -> Result<()> {
+        let (key, window) = ((inode.ino, number), Arc::new(Window::default()));
+        // Who finds it waits until all of it is submitted.
+        let mut readings = window.readings.lock();
+        let (is_listed, given_up) = self.read_ahead.list(key, &window);
+        let begun = match is_listed {
+            true => self.submit_window(inode, number, page, &mut readings),
+            false => return Ok(()),
+        };
+        drop(readings);
+        if let Some(given_up) = given_up {
+            self.give_window_up(&given_up);
+        }
+        if !matches!(begun, Ok(true)) {
+            self.read_ahead.unlist(key, &window);
+        }
+        begun.map(drop)
+    }
+
+    /// Whether there is anything to read.
+    fn submit_window(
+        &self,
+        inode: &Arc<Inode>,
+        number: u64,
+        page: u64,
+        readings: &mut Readings,
+    ) -> Result<bool> {
+        let (start, end) = (number * WINDOW_PAGES, (number + 1) * WINDOW_PAGES);
+        let (runs, size) = self.runs_to_read(inode, start.max(page), end)?;
+        let pages: usize = runs.iter().map(|(_, slots)| slots.len()).sum();
+        let pages = u32::try_from(pages).expect("a window has few pages");
+        let grant = match pages {
+            0 => None,
+            _ => self.grant_to_read(pages),
+        };
+        let Some(grant) = grant else {
+            return Ok(false);
+        };
+        let core = grant.core();
+        let reads = runs.iter().map(|(_, slots)| {
+            let buf = self.pages.take_scratch(core, slots.len());
+            (slots[0].block(), buf)
+        });
+        let requests = self.region.begin_reads(reads.collect());
+        let runs = runs.into_iter().zip(requests);
+        readings.runs = runs
+            .map(|((first, slots), request)| Reading {
+                first,
+                slots,
+                request,
+            })
+            .collect();
+        readings.size = size;
+        readings.credit = grant.keep_credit();
+        Ok(true)
+    }
+
+    /// The pages between these that are on the device and not in memory, and the size of the file.
+    fn runs_to_read(
+        &self,
+        inode: &Arc<Inode>,
+        from: u64,
+        end: u64,
+    ) -> Result<(Vec<(u64, Vec<Slot>)>, u64)> {
+        let state = inode.state().read();
+        let size = inode.size_up_to(&state, end * BLOCK_BYTES_U64);
+        let end = end.min(size.div_ceil(BLOCK_BYTES_U64));
+        let (mut runs, mut page) = (Vec::new(), from);
+        while page < end {
+            if is_in_memory(inode, &state, page) {
+                page += 1;
+                continue;
+            }
+            match self.gap(inode, &state, size, page..end)? {
+                Gap::Zero(pages) => page += pages,
+                Gap::Run(mut slots) => {
+                    let count = slots.len();
+                    // Of a page in the data log its block has something else.
+                    slots.truncate(self.placement.count_in_place(&slots));
+                    if !slots.is_empty() {
+                        runs.push((page, slots));
+                    }
+                    page += to_u64(count);
+                }
+            }
+        }
+        Ok((runs, size))
+    }
+
+    /// Waits for a window and puts in memory what counts of it, after the windows behind it were
+    /// submitted.
+    pub(super) fn end_window(&self, inode: &Arc<Inode>, window: &Arc<Window>, page: u64) {
+        let number = page / WINDOW_PAGES;
+        self.begin_windows(inode, (number + 1) * WINDOW_PAGES);
+        let mut readings = window.readings.lock();
+        let Readings { runs, size, credit } = std::mem::take(&mut *readings);
+        let mut grant = Grant::of_credit(self, credit);
+        for Reading {
+            first,
+            slots,
+            request,
+        } in runs
+        {
+            let (buf, read) = self.region.end(request);
+            let good = match read {
+                Ok(()) => self.placement.count_good(&slots, buf.as_slice()),
+                Err(_) => 0,
+            };
+            let slots = &slots[..good];
+            let end = (first + to_u64(good)) * BLOCK_BYTES_U64;
+            if good > 0 {
+                let data = (buf.as_slice(), end.min(size));
+                let _read_again = self.keep(inode, Run { first, slots }, data, &mut grant);
+            }
+            self.pages.give_scratch(grant.core(), buf);
+        }
+        drop(readings);
+        self.read_ahead.unlist((inode.ino, number), window);
+    }
+
+    fn give_window_up(&self, window: &Window) {
+        // Else its pages are about to be used.
+        if let Some(mut readings) = window.readings.try_lock() {
+            let Readings { credit, .. } = std::mem::take(&mut *readings);
+            drop(Grant::of_credit(self, credit));
+        }
+    }
+}
+
+/// How many pages right before `page` are in memory, at most those of a window.
+fn pages_before(inode: &Inode, page: u64) -> u64 {
+    let state = inode.state().read();
+    let before = (page.saturating_sub(WINDOW_PAGES)..page).rev();
+    let in_memory = before.take_while(|&page| is_in_memory(inode, &state, page));
+    to_u64(in_memory.count())
+}
