@@ -236,6 +236,8 @@ impl RecordDevice {
         // The recorded device guarantees only flushes and the atomicity of sectors, or of words.
         info.volatile_cache = cache == Cache::Volatile;
         info.atomic_write_blocks = 0;
+        // Submitted requests are held back, as by a device that takes its time.
+        info.in_memory = false;
         Self {
             inner,
             info,

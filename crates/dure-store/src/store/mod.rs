@@ -21,6 +21,7 @@ mod journals;
 mod kind;
 mod mkfs;
 mod mount;
+mod preload;
 mod recovered;
 mod replace;
 mod resize;

@@ -7,6 +7,7 @@ use dure_sync::CoreId;
 use super::{OpKind, Store};
 use crate::error::{Error, Result};
 use crate::format::inode::Time;
+use crate::format::nat::NatEntry;
 use crate::format::node::NodeImage;
 use crate::node::{Node, NodeRef, NodeRole};
 use crate::options::{Absorb, RecordPolicy};
@@ -244,18 +245,27 @@ impl Store {
             }
             let mut bytes = [0; BLOCK_BYTES];
             self.region.read(block, &mut bytes)?;
-            let moved = || self.nat.entry(nid).is_ok_and(|now| now != entry);
-            let image = match NodeImage::open(&bytes, nid, block, self.layout.crc_seed) {
-                Ok(image) => image,
-                // The image moved and its block was used again while we read.
-                Err(_) if moved() => continue,
-                Err(error) => return Err(error),
-            };
-            let node = NodeRef::new(Node::new(nid, image, self.options.node_lock));
-            if let Some(node) = self.nodes.insert_loaded(node, || !moved()) {
+            if let Some(node) = self.insert_image((nid, &entry), &bytes)? {
                 return Ok(node);
             }
         }
+    }
+
+    /// Puts a node in memory whose image was read; `None` if it has moved meanwhile.
+    pub(super) fn insert_image(
+        &self,
+        (nid, entry): (Nid, &NatEntry),
+        bytes: &[u8; BLOCK_BYTES],
+    ) -> Result<Option<NodeRef>> {
+        let moved = || self.nat.entry(nid).is_ok_and(|now| now != *entry);
+        let image = match NodeImage::open(bytes, nid, entry.block(), self.layout.crc_seed) {
+            Ok(image) => image,
+            // The image moved and its block was used again while it was read.
+            Err(_) if moved() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let node = NodeRef::new(Node::new(nid, image, self.options.node_lock));
+        Ok(self.nodes.insert_loaded(node, || !moved()))
     }
 
     /// Opens a handle; `room` says what to do when the log is full.

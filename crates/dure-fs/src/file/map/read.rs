@@ -129,6 +129,24 @@ impl<'a> MapReader<'a> {
         Ok(None)
     }
 
+    /// The leaves of the pages from `from` on that exist, `most` of them at most, if that of `from`
+    /// is not in memory.
+    ///
+    /// # Errors
+    /// As [`MapReader::slot`].
+    pub(crate) fn leaves_to_read(&mut self, from: u64, most: u64) -> Result<Vec<Nid>> {
+        let (first, span) = (from.max(DIRECT_SLOTS), path::subtree_pages(1));
+        match leaf_of(self.volume, &self.head, first)? {
+            Some(leaf) if self.volume.node_waits(leaf) => {}
+            _ => return Ok(Vec::new()),
+        }
+        let mut leaves = Vec::new();
+        for page in (0..most).map(|n| first + n * span) {
+            leaves.extend(leaf_of(self.volume, &self.head, page)?);
+        }
+        Ok(leaves)
+    }
+
     pub(super) fn leaf_of(&mut self, page: u64) -> Result<Option<Nid>> {
         let start = path::node_start(page, 1);
         match self.leaf {

@@ -14,6 +14,7 @@ mod misses;
 mod pending_pages;
 mod races;
 mod random;
+mod read_ahead;
 mod range_waits;
 mod room;
 mod room_crashes;

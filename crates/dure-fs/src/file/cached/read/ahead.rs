@@ -1,12 +1,13 @@
 //! Reading ahead, which nobody waits for.
 //!
-//! **Problem.** A reader in order that waits for each request has the device idle while it compares
-//! and copies, and itself while the device works. **Structure.** A file is cut into *windows* of
-//! 1 MiB. A read that misses a page with pages in memory before it is one in order: it reads
+//! **Problem.** While a reader in order compares and copies the device is idle, and while the device
+//! works the reader is. **Structure.** A file is cut into *windows* of up to 1 MiB, less in a small
+//! cache. A read that misses a page with pages in memory before it is one in order: it reads
 //! as many as those, and when they are a whole window, the next windows are submitted before it
 //! waits for anything. Who misses a page of such a window later ends it: waits, compares, puts its
 //! pages in memory, and submits the windows behind it. The pages before are all there is to know
-//! of a reader, so any number of readers of a file are told apart.
+//! of a reader, so any number of readers of a file are told apart. A window's leaf of the map is read
+//! together with those that follow it.
 //!
 //! # Invariants
 //! A window holds no more than blocks that slots named when it began; what counts of it is found
@@ -18,23 +19,27 @@
 use dure_block::UnderWay;
 use dure_store::error::Result;
 use dure_store::format::slot::Slot;
-use dure_store::units::{BLOCK_BYTES_U64, Ino, to_u64, to_usize};
+use dure_store::units::{BLOCK_BYTES_U64, Ino, Nid, to_u64, to_usize};
 use dure_sync::{Arc, CachePadded, Mutex};
 
 use super::miss::{Gap, RUN_PAGES_MAX, Run, is_in_memory};
 use crate::file::cached::cache::Grant;
+use crate::file::map::MapReader;
 use crate::inode::Inode;
 use crate::ranks::{READ_AHEAD, READ_AHEAD_LIST};
 use crate::volume::Volume;
 
-/// Pages of a window.
-const WINDOW_PAGES: u64 = RUN_PAGES_MAX;
+/// Fewest and most pages of a window.
+const WINDOW_PAGES: (u64, u64) = (8, RUN_PAGES_MAX);
 /// Windows that are under way for one reader.
 const WINDOWS_AHEAD: u64 = 2;
+/// Leaves of the map that are read together.
+const LEAVES_AHEAD: u64 = 16;
 /// Pages in memory before a read that make it one in order; or all pages before it.
 const IN_ORDER_PAGES: u64 = 32;
-/// The part of the cache that windows may take.
-const PART_OF_CACHE: u64 = 8;
+/// The part of the cache that windows may take, and how many these are at least.
+const PART_OF_CACHE: u64 = 4;
+const WINDOWS_MIN: u64 = 8;
 /// Windows that found no room before the oldest is given up.
 const PATIENCE: u32 = 32;
 
@@ -78,16 +83,26 @@ pub(crate) struct ReadAhead {
     shards: Box<[CachePadded<Mutex<READ_AHEAD_LIST, Shard>>]>,
     /// Of each shard.
     windows_max: usize,
+    /// Of each window; a power of two.
+    window_pages: u64,
 }
 
 impl ReadAhead {
     /// For a cache of so many pages.
     pub(crate) fn new(cores: usize, cache_pages: u64) -> ReadAhead {
-        let windows = to_usize(cache_pages / PART_OF_CACHE / WINDOW_PAGES);
+        let (least, most) = WINDOW_PAGES;
+        let part = cache_pages / PART_OF_CACHE;
+        let window_pages = (part / WINDOWS_MIN).clamp(1, most);
+        let window_pages = 1 << window_pages.ilog2();
+        let windows = match window_pages < least {
+            true => 0,
+            false => to_usize(part / window_pages),
+        };
         let shards = cores.next_power_of_two().min(windows / 4).max(1);
         ReadAhead {
             shards: (0..shards).map(|_| CachePadded::default()).collect(),
             windows_max: windows / shards,
+            window_pages,
         }
     }
 
@@ -98,7 +113,7 @@ impl ReadAhead {
 
     /// The window that has this page, if it is read ahead.
     pub(super) fn find(&self, ino: Ino, page: u64) -> Option<Arc<Window>> {
-        let key = (ino, page / WINDOW_PAGES);
+        let key = (ino, page / self.window_pages);
         let shard = self.shard(key).lock();
         let mut windows = shard.windows.iter();
         let found = windows.find(|(other, _)| *other == key);
@@ -125,6 +140,13 @@ impl ReadAhead {
         (true, given_up)
     }
 
+    /// How many windows there are, and of how many pages.
+    #[cfg(test)]
+    pub(crate) fn under_way(&self) -> (usize, u64) {
+        let lens = self.shards.iter().map(|shard| shard.lock().windows.len());
+        (lens.sum(), self.window_pages)
+    }
+
     fn unlist(&self, key: Key, window: &Arc<Window>) {
         let mut shard = self.shard(key).lock();
         shard
@@ -137,12 +159,13 @@ impl Volume {
     /// How many pages a read that misses `page` and wants `want` is to read: more if it is one in
     /// order. What follows is submitted then.
     pub(super) fn read_in_order(&self, inode: &Arc<Inode>, page: u64, want: u64) -> u64 {
-        let before = pages_before(inode, page);
-        if before < IN_ORDER_PAGES && before < page {
+        let window = self.read_ahead.window_pages;
+        let (before, in_order) = (pages_before(inode, page, window), window.min(IN_ORDER_PAGES));
+        if before < in_order && before < page {
             return want;
         }
-        let pages = (2 * before).clamp(IN_ORDER_PAGES, WINDOW_PAGES).max(want);
-        if before >= WINDOW_PAGES {
+        let pages = (2 * before).clamp(in_order, window).max(want);
+        if before >= window {
             self.begin_windows(inode, page + pages);
         }
         pages
@@ -153,7 +176,7 @@ impl Volume {
         if !self.reads_wait() {
             return;
         }
-        let first = page / WINDOW_PAGES;
+        let first = page / self.read_ahead.window_pages;
         for number in first..first + WINDOWS_AHEAD {
             // What cannot be read ahead says so to its reader.
             let _is_read_then = self.begin_window(inode, number, page);
@@ -188,7 +211,9 @@ impl Volume {
         page: u64,
         readings: &mut Readings,
     ) -> Result<bool> {
-        let (start, end) = (number * WINDOW_PAGES, (number + 1) * WINDOW_PAGES);
+        let window = self.read_ahead.window_pages;
+        let (start, end) = (number * window, (number + 1) * window);
+        self.preload(self.leaves_to_read(inode, start.max(page))?);
         let (runs, size) = self.runs_to_read(inode, start.max(page), end)?;
         let pages: usize = runs.iter().map(|(_, slots)| slots.len()).sum();
         let pages = u32::try_from(pages).expect("a window has few pages");
@@ -216,6 +241,12 @@ impl Volume {
         readings.size = size;
         readings.credit = grant.keep_credit();
         Ok(true)
+    }
+
+    /// Leaves of the map of which that of `page` is one, if it is not in memory.
+    fn leaves_to_read(&self, inode: &Inode, page: u64) -> Result<Vec<Nid>> {
+        let _state = inode.state().read();
+        MapReader::new(self, inode).leaves_to_read(page, LEAVES_AHEAD)
     }
 
     /// The pages between these that are on the device and not in memory, and the size of the file.
@@ -253,8 +284,9 @@ impl Volume {
     /// Waits for a window and puts in memory what counts of it, after the windows behind it were
     /// submitted.
     pub(super) fn end_window(&self, inode: &Arc<Inode>, window: &Arc<Window>, page: u64) {
-        let number = page / WINDOW_PAGES;
-        self.begin_windows(inode, (number + 1) * WINDOW_PAGES);
+        let pages = self.read_ahead.window_pages;
+        let number = page / pages;
+        self.begin_windows(inode, (number + 1) * pages);
         let mut readings = window.readings.lock();
         let Readings { runs, size, credit } = std::mem::take(&mut *readings);
         let mut grant = Grant::of_credit(self, credit);
@@ -290,10 +322,10 @@ impl Volume {
     }
 }
 
-/// How many pages right before `page` are in memory, at most those of a window.
-fn pages_before(inode: &Inode, page: u64) -> u64 {
+/// How many pages right before `page` are in memory, at most `most`.
+fn pages_before(inode: &Inode, page: u64, most: u64) -> u64 {
     let state = inode.state().read();
-    let before = (page.saturating_sub(WINDOW_PAGES)..page).rev();
+    let before = (page.saturating_sub(most)..page).rev();
     let in_memory = before.take_while(|&page| is_in_memory(inode, &state, page));
     to_u64(in_memory.count())
 }
