@@ -58,7 +58,10 @@ impl Media {
         let mut group: Option<(usize, Vec<Bio>)> = None;
         for bio in bios {
             let has_data = matches!(bio.op(), Op::Read | Op::Write);
-            assert!(has_data && bio.flags() == WriteFlags::NONE, "data, and no flush");
+            assert!(
+                has_data && bio.flags() == WriteFlags::NONE,
+                "data, and no flush"
+            );
             let placed = self.place_of(bio);
             if let Some((place, bios)) = &mut group {
                 match placed {

@@ -38,8 +38,8 @@ use dure_sync::range_lock::WordBudget;
 use dure_sync::{Arc, CachePadded, Counter, Mutex};
 
 use crate::directory::dentry_cache::DentryCache;
-use crate::file::{PageCache, ReadAhead};
 use crate::file::body::Body;
+use crate::file::{PageCache, ReadAhead};
 use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, Orphans};
 use crate::namespace::SymlinkCache;
 use crate::ranks::RENAME;

@@ -14,8 +14,8 @@ use dure_sync::{Arc, CachePadded, CoreId, Mutex, Weak};
 use super::memory::Shares;
 use super::{FileSystem, MountOptions, PageCaching, Volume, VolumeCounters, background};
 use crate::directory::dentry_cache::DentryCache;
-use crate::file::{PageCache, ReadAhead};
 use crate::file::body::Body;
+use crate::file::{PageCache, ReadAhead};
 use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, InodeRef, Orphans};
 use crate::namespace::SymlinkCache;
 

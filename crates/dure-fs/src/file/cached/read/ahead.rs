@@ -112,7 +112,7 @@ impl ReadAhead {
     }
 
     /// The window that has this page, if it is read ahead.
-    pub(super) fn find(&self, ino: Ino, page: u64) -> Option<Arc<Window>> {
+    pub(in crate::file) fn find(&self, ino: Ino, page: u64) -> Option<Arc<Window>> {
         let key = (ino, page / self.window_pages);
         let shard = self.shard(key).lock();
         let mut windows = shard.windows.iter();
@@ -160,7 +160,10 @@ impl Volume {
     /// order. What follows is submitted then.
     pub(super) fn read_in_order(&self, inode: &Arc<Inode>, page: u64, want: u64) -> u64 {
         let window = self.read_ahead.window_pages;
-        let (before, in_order) = (pages_before(inode, page, window), window.min(IN_ORDER_PAGES));
+        let (before, in_order) = (
+            pages_before(inode, page, window),
+            window.min(IN_ORDER_PAGES),
+        );
         if before < in_order && before < page {
             return want;
         }

@@ -299,7 +299,13 @@ impl Volume {
     /// What the file has from the first page of `wanted` on, which is not in memory: at most as
     /// many pages as wanted, unless they are zeroes, and only up to the next page in memory. The
     /// file has at least `size` bytes.
-    pub(super) fn gap(&self, inode: &Inode, state: &InodeState, size: u64, wanted: Range<u64>) -> Result<Gap> {
+    pub(super) fn gap(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        size: u64,
+        wanted: Range<u64>,
+    ) -> Result<Gap> {
         let file = state.file();
         let (page, pages) = (wanted.start, wanted.end - wanted.start);
         let mut size_pages = size.div_ceil(BLOCK_BYTES_U64);
