@@ -5,7 +5,8 @@
 //!
 //! **Structure.** A [`Target`] is a page, its old slot and the block it is to lie in; [`Placement`]
 //! finds blocks for targets. `write` puts pages into blocks: of write-back, of the data log at a
-//! checkpoint, of recovery. Runs are written in one request; when one fails its blocks are written
+//! checkpoint, of recovery. Each run is one request, and all of a call are under way together
+//! (`begin_write` returns meanwhile); when one fails its blocks are written
 //! singly, and a block that fails is fenced off: it stays allocated until the next mount, and the
 //! page gets another one. `read` finds a page in the data log or else in its block.
 //!
@@ -35,6 +36,7 @@ use crate::options::{Absorb, FlushRule, StoreOptions};
 use crate::space::Space;
 use crate::units::{BlockNo, Run};
 use verified::Verified;
+pub use write::Writing;
 
 /// A page on its way to a block.
 #[derive(Clone, Copy, Debug)]

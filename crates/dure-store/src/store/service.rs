@@ -1,5 +1,6 @@
 //! Services that every module uses: time, place, room, durability, and the fail-stop.
 
+use dure_block::BlockBuf;
 use dure_journal::JournalId;
 use dure_journal::{BeginError, CommitError, Handle, Journal, StopCause, StopReason};
 use dure_sync::CoreId;
@@ -12,7 +13,7 @@ use crate::format::node::NodeImage;
 use crate::node::{Node, NodeRef, NodeRole};
 use crate::options::{Absorb, RecordPolicy};
 use crate::partition::partition_of;
-use crate::placement::Target;
+use crate::placement::{Target, Writing};
 use crate::settle::Settler;
 use crate::units::{BLOCK_BYTES, Ino, Mark, Nid};
 
@@ -127,6 +128,22 @@ impl Store {
     /// The last block's error when none takes a page; as [`Store::flush_placed`].
     pub fn place_pages(&self, core: CoreId, targets: &mut [Target], bytes: &[u8]) -> Result<()> {
         self.placement.write(core, targets, bytes)?;
+        self.make_ready(targets)
+    }
+
+    /// Waits for pages that are being written, and makes them ready to be named by an operation.
+    /// Returns them, and how it ended: as [`Store::place_pages`].
+    pub fn end_placing(
+        &self,
+        core: CoreId,
+        targets: &mut [Target],
+        writing: Writing,
+    ) -> (BlockBuf, Result<()>) {
+        let (pages, written) = self.placement.end_write(core, targets, writing);
+        (pages, written.and_then(|()| self.make_ready(targets)))
+    }
+
+    fn make_ready(&self, targets: &[Target]) -> Result<()> {
         let in_nvm = |target: &Target| self.layout.is_in_nvm(target.block);
         // What others write to the device meanwhile, they flush.
         if self.absorb().is_some() && targets.iter().all(in_nvm) {

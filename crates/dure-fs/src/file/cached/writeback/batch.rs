@@ -62,6 +62,16 @@ pub(super) struct Batch {
     pub(super) next: Option<u64>,
 }
 
+impl Batch {
+    /// Gives the copies away, of which there are several.
+    pub(super) fn take_many(&mut self) -> BlockBuf {
+        match std::mem::replace(&mut self.copies, Copies::Gone) {
+            Copies::Many(buf) => buf,
+            Copies::One(_) | Copies::Gone => unreachable!("the batch has several pages"),
+        }
+    }
+}
+
 /// What there is to write.
 #[derive(Debug)]
 pub(super) enum Taken {

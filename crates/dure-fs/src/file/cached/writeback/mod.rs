@@ -4,8 +4,8 @@
 //! exclusive), copy them and find their slots (inode shared, concurrently with readers and with
 //! writers of other pages), allocate blocks, write the copies in long runs
 //! ([`dure_store::placement`]), then one operation stores the slots with their CRCs, the size and
-//! the times (inode exclusive), and sees what is left to do. [`batch`] copies, [`save`] writes and
-//! logs, [`inodes`] goes from inode to inode, [`round`] writes pages of many of them together.
+//! the times (inode exclusive), and sees what is left to do. [`batch`] copies, [`batches`] goes
+//! from one to the next, with several at the device, [`save`] writes and logs, [`inodes`] goes from inode to inode, [`round`] writes pages of many of them together.
 //!
 //! # Invariants
 //! Data is written out of place, or into a block that was preallocated and never counted: a page is
@@ -18,6 +18,7 @@
 //! the rule `flush=two` also keeps the log from being durable before the data.
 
 mod batch;
+mod batches;
 mod inodes;
 mod round;
 mod save;
@@ -28,14 +29,12 @@ use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES_U64, to_u64};
 use dure_sync::Arc;
 
-use self::batch::Taken;
-use crate::file::bytes::pages_up_to;
 use crate::file::map::MapEdit;
 use crate::file::marks::PendingMarks;
 use crate::file::state::FileState;
 use crate::file::sync::SyncScope;
 use crate::inode::{Inode, InodeState};
-use crate::volume::{DataMode, Volume};
+use crate::volume::Volume;
 
 pub(super) use batch::BATCH_PAGES;
 
@@ -189,48 +188,6 @@ impl Volume {
             }
         }
         panic!("a batch of all dirty pages logs the size it has seen")
-    }
-
-    /// Writes the dirty pages, batch by batch, after what a truncate has left. Returns how many, and
-    /// what the last batch has left.
-    fn write_batches(&self, inode: &Arc<Inode>, way: Way) -> Result<(u64, Option<Left>)> {
-        let mut written = 0;
-        let mut left = None;
-        let (mut from, mut end) = (0, u64::MAX);
-        let limits = self.batch_limits();
-        loop {
-            let (mut batch, plan) = match self.copy_dirty(inode, from..end, limits, None) {
-                Taken::Batch(batch, plan) => (batch, plan),
-                Taken::Nothing => break,
-                Taken::Cut => {
-                    self.finish_cut(inode)?;
-                    continue;
-                }
-            };
-            let copied = batch.pages.len();
-            from = batch.pages[copied - 1] + 1;
-            // What is appended from now on is not waited for.
-            end = end.min(pages_up_to(batch.size));
-            let more = batch.next.is_some_and(|next| next < end);
-            let tier = self.options.tier(way == Way::Log);
-            let way = match self.options.data {
-                DataMode::Journal => Way::Log,
-                DataMode::Ordered | DataMode::Writeback if more => Way::Blocks,
-                DataMode::Ordered | DataMode::Writeback => way,
-            };
-            let saved = plan.and_then(|plan| self.save(inode, &mut batch, plan, (way, tier)));
-            if saved.is_err() {
-                self.give_up(inode, &batch);
-            }
-            self.give_copies(batch.copies);
-            left = Some(saved?);
-            written += to_u64(copied);
-            self.count_written(copied);
-            if !more {
-                break;
-            }
-        }
-        Ok((written, left))
     }
 
     /// Pages were written and their slots logged.

@@ -37,12 +37,17 @@ impl Volume {
             .placement
             .allocate(core, &mut targets, tier)
             .and_then(|()| self.save_to(core, inode, batch, (&mut targets, needs), way));
-        match saved {
-            Ok(_) => self.unreserve_in_place(&targets),
-            Err(_) => self.placement.release(&targets),
-        }
-        self.moves_if_many(tier, &targets);
+        self.end_targets(tier, &targets, saved.is_ok());
         saved
+    }
+
+    /// The slots of these targets are logged, or never will be.
+    pub(super) fn end_targets(&self, tier: Tier, targets: &[Target], are_logged: bool) {
+        match are_logged {
+            true => self.unreserve_in_place(targets),
+            false => self.placement.release(targets),
+        }
+        self.moves_if_many(tier, targets);
     }
 
     /// Pages that went to persistent memory are to move to the device once they are many.
