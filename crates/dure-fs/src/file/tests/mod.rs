@@ -2,6 +2,7 @@
 //! bad devices.
 
 mod absorbed;
+mod batches;
 mod crashes;
 mod data_log;
 mod direct;

@@ -1,0 +1,138 @@
+//! Write-back of a file with several batches at the device.
+
+use dure_block::crash::{CrashImages, Selection, Tear};
+use dure_block::fault::{Fault, FaultDevice, Rule, When};
+use dure_block::record::RecordDevice;
+use dure_block::{Device, Lba, Op, OsError, share};
+use dure_sync::Arc;
+
+use super::{World, check, content, file, fsck};
+use crate::volume::FileSystem;
+use crate::{Stamp, SyncScope};
+
+/// Pages of a batch.
+const BATCH: usize = 256;
+const BLOCKS: u64 = 16384;
+
+/// Four batches and a piece, each page different.
+fn bytes(life: u8) -> Vec<u8> {
+    let page = |n: usize| {
+        let mut page = vec![life; 4096];
+        page[..8].copy_from_slice(&n.to_le_bytes());
+        page
+    };
+    (0..4 * BATCH + 7).flat_map(page).collect()
+}
+
+fn world() -> World {
+    let mut world = World::new(BLOCKS, 32 << 20);
+    world.options.log_data_pages = 0;
+    world
+}
+
+/// A file that is dirty in memory.
+fn written(world: &World, device: Arc<dyn Device>) -> FileSystem {
+    let fs = FileSystem::open(device, world.options.clone()).unwrap();
+    let inode = file(&fs);
+    fs.write(&inode, 0, &bytes(1), Stamp::Set).unwrap();
+    fs
+}
+
+/// Of a file that was only written to once, what a crash has left is a prefix.
+fn is_prefix(found: &[u8]) -> bool {
+    bytes(1).starts_with(found)
+}
+
+#[test]
+fn a_file_of_many_batches_is_written_in_as_many_requests() {
+    let world = world();
+    let fault = Arc::new(FaultDevice::new(world.device()));
+    let fs = written(&world, share(fault));
+    let before = fs.0.region.counters().writes;
+    fs.fsync(&file(&fs), SyncScope::All).unwrap();
+    let writes = fs.0.region.counters().writes - before;
+    // Segments end at 2 MiB, and the log is written too.
+    assert!(writes <= 12, "{writes} writes");
+    fs.close().unwrap();
+    assert_eq!(content(&world.mount(), &file(&world.mount())), bytes(1));
+}
+
+/// From the n-th write of data on, the device takes nothing.
+fn fails_from(nth: u64) {
+    let world = world();
+    let fault = Arc::new(FaultDevice::new(world.device()));
+    let fs = written(&world, share(fault.clone()));
+    let (inode, main) = (file(&fs), Lba::new(fs.layout().main));
+    let flaw = Rule::new(When::From(nth), Fault::Error(OsError::EIO)).on(Op::Write);
+    fault.add(flaw.within(main..Lba::new(BLOCKS)));
+    fs.fsync(&inode, SyncScope::All).unwrap_err();
+    assert_eq!(content(&fs, &inode), bytes(1));
+    check(&fs, &inode);
+    fault.clear();
+    // Batches that were logged are no longer dirty, the others are.
+    fs.write(&inode, 0, &bytes(1)[..5], Stamp::Set).unwrap();
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    check(&fs, &inode);
+    fs.close().unwrap();
+    let fs = world.mount();
+    assert_eq!(content(&fs, &file(&fs)), bytes(1), "from write {nth} on");
+    fs.close().unwrap();
+    fsck(world.device(), "after");
+}
+
+#[test]
+fn batches_behind_one_that_fails_stay_dirty_and_cost_no_block() {
+    (1..=5).for_each(fails_from);
+}
+
+#[test]
+fn a_crash_with_batches_under_way_leaves_a_prefix_of_the_file() {
+    let world = world();
+    {
+        let fs = world.mount();
+        file(&fs);
+        fs.close().unwrap();
+    }
+    let base = world.ram.snapshot();
+    let record = Arc::new(RecordDevice::new(world.device()));
+    let log = record.log();
+    let fs = written(&world, share(record));
+    // Logged as well, so that there are slots without a sync.
+    fs.0.write_back(file(&fs).inode()).unwrap();
+    fs.0.commit_all().unwrap();
+    let promised = log.step();
+    drop(fs);
+    let images = CrashImages::new(base, &log);
+    let selection = Selection {
+        exhaustive_max: 3,
+        random: 6,
+        seed: 7,
+        tear: Tear::None,
+    };
+    let (mut tried, mut lengths) = (0, Vec::new());
+    for step in images.frontiers() {
+        let point = images.at(step);
+        for choice in point.choices(selection) {
+            tried += 1;
+            let device: Arc<dyn Device> = share(Arc::new(point.image(&choice)));
+            let what = format!("crash after step {step}, choice {choice}");
+            let fs = FileSystem::open(device.clone(), world.options.clone())
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            let inode = file(&fs);
+            let found = content(&fs, &inode);
+            assert!(is_prefix(&found), "{what}: {} bytes", found.len());
+            assert!(step < promised || found == bytes(1), "{what}");
+            lengths.push(found.len() / 4096);
+            check(&fs, &inode);
+            fs.close().unwrap();
+            drop(fs);
+            fsck(device, &what);
+        }
+    }
+    lengths.sort_unstable();
+    lengths.dedup();
+    assert!(
+        tried > 10 && lengths.len() > 1,
+        "{tried} crashes: {lengths:?}"
+    );
+}
