@@ -253,6 +253,18 @@ impl Region {
         writes.into_iter().map(now).collect()
     }
 
+    /// Writes all of these, together; each is tried.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub fn write_all(&self, writes: Vec<(BlockNo, BlockBuf)>) -> Result<()> {
+        if let [(first, buf)] = &writes[..] {
+            return self.write(*first, buf.as_slice());
+        }
+        let requests = self.begin_writes(writes).into_iter();
+        requests.fold(Ok(()), |result, request| result.and(self.end(request).1))
+    }
+
     /// Waits for what was begun. Returns its buffer, and how it ended: as [`Region::read`] and
     /// [`Region::write`] do.
     pub fn end(&self, request: UnderWay) -> (BlockBuf, Result<()>) {

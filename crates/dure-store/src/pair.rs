@@ -103,11 +103,43 @@ pub(crate) fn write_slot(
     first: u64,
     slot: u64,
     kind: u32,
-    (checkpoint, payload): (u64, &[u8]),
+    content: (u64, &[u8]),
     seed: u32,
 ) -> Result<()> {
+    let (at, block) = slot_block(first, slot, kind, content, seed);
+    Ok(region.write(at, block.as_slice())?)
+}
+
+/// The block with `payload` for slot `slot` of the pair at `first`, and where it goes.
+pub(crate) fn slot_block(
+    first: u64,
+    slot: u64,
+    kind: u32,
+    (checkpoint, payload): (u64, &[u8]),
+    seed: u32,
+) -> (BlockNo, BlockBuf) {
     assert!(slot <= 1, "a pair has two slots");
-    write(region, first, kind, 2 * checkpoint + slot, payload, seed)
+    block_of(first, kind, 2 * checkpoint + slot, payload, seed)
+}
+
+/// The block with `payload` as generation `generation` of the pair at `first`, and where it goes.
+fn block_of(
+    first: u64,
+    kind: u32,
+    generation: u64,
+    payload: &[u8],
+    seed: u32,
+) -> (BlockNo, BlockBuf) {
+    let mut block = BlockBuf::zeroed(1);
+    block.as_mut_slice()[slotted::SLOT_HEADER_BYTES..].copy_from_slice(payload);
+    let at = slotted::seal(
+        block.as_mut_slice(),
+        SlotKind(kind),
+        Lba::new(first),
+        generation,
+        seed,
+    );
+    (BlockNo(at.number()), block)
 }
 
 /// Writes `payload` as generation `generation` of the pair at `first`. Not flushed.
@@ -122,17 +154,8 @@ pub(crate) fn write(
     payload: &[u8],
     seed: u32,
 ) -> Result<()> {
-    let mut block = BlockBuf::zeroed(1);
-    block.as_mut_slice()[slotted::SLOT_HEADER_BYTES..].copy_from_slice(payload);
-    let at = slotted::seal(
-        block.as_mut_slice(),
-        SlotKind(kind),
-        Lba::new(first),
-        generation,
-        seed,
-    );
-    region.write(BlockNo(at.number()), block.as_slice())?;
-    Ok(())
+    let (at, block) = block_of(first, kind, generation, payload, seed);
+    Ok(region.write(at, block.as_slice())?)
 }
 
 /// The same to both copies of the mirrored pair at `first`.

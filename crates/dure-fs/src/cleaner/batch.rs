@@ -13,6 +13,7 @@ use dure_block::BlockBuf;
 use dure_store::OpKind;
 use dure_store::alloc::Temperature;
 use dure_store::error::{Error, Result};
+use dure_store::format::slot::Slot;
 use dure_store::placement::Target;
 use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, to_u64};
@@ -126,19 +127,23 @@ impl Volume {
     /// Reads the pages into `data`, one behind the other, and drops those that cannot be read or
     /// are not what their slots say. Returns how many are left.
     fn read_good(&self, batch: &mut [Moving], data: &mut [u8], report: &mut CleanReport) -> usize {
-        let mut read = 0;
+        let moves = batch.iter().flat_map(|moving| &moving.moves);
+        let slots: Vec<Slot> = moves.map(|page| page.old).collect();
+        let mut good = self.placement.read_pages(&slots, data).into_iter();
+        let (mut at, mut read) = (0, 0);
         for moving in batch {
             let mut lost = Vec::new();
             moving.moves.retain(|page| {
-                let bytes = &mut data[read * BLOCK_BYTES..][..BLOCK_BYTES];
-                let slot = &page.old;
-                let good = !slot.is_written()
-                    || self.placement.read_page(slot, bytes, String::new).is_ok();
-                read += usize::from(good);
-                if !good {
+                let is_good = good.next().expect("each page was read");
+                if is_good && at != read {
+                    data.copy_within(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES, read * BLOCK_BYTES);
+                }
+                if !is_good {
                     lost.push(*page);
                 }
-                good
+                read += usize::from(is_good);
+                at += 1;
+                is_good
             });
             for page in lost {
                 // Damage, unless another task has changed the slot, and the block is in use again.

@@ -5,6 +5,7 @@
 
 pub(crate) mod crew;
 
+use dure_block::BlockBuf;
 use dure_journal::{Journal, TraceEvent};
 use dure_sync::CoreId;
 use zerocopy::little_endian::U64;
@@ -33,6 +34,8 @@ use crate::units::{BLOCK_BYTES, BlockNo, Nid};
 
 /// Images written by one device write at most.
 const IMAGES_PER_WRITE: usize = 256;
+/// Blocks that lie anywhere and are written together.
+const BLOCKS_TOGETHER: usize = 256;
 
 /// What the one running checkpoint owns: the volume header as last written.
 #[derive(Debug)]
@@ -211,23 +214,38 @@ impl Writer<'_> {
         Ok(entry)
     }
 
-    /// Writes these images, at most those of one write, and frees them.
+    /// Writes these images, each run of blocks in one request and all of them together, and frees
+    /// them.
     fn write_placed(&self, placed: &mut Vec<Placed>, bytes: &mut Vec<u8>) -> Result<()> {
         placed.sort_unstable_by_key(|(block, _, _)| *block);
-        bytes.resize(bytes.len().max(placed.len() * BLOCK_BYTES), 0);
         let mut rest = placed.as_slice();
+        let mut writes = Vec::new();
         while let Some(&(first, ..)) = rest.first() {
             let blocks = rest.iter().map(|(block, _, _)| *block);
             let (run, after) = rest.split_at(contiguous(blocks, IMAGES_PER_WRITE));
-            let bytes = &mut bytes[..run.len() * BLOCK_BYTES];
-            for (image, out) in run.iter().zip(bytes.chunks_exact_mut(BLOCK_BYTES)) {
-                self.seal(image, out);
+            let is_only = run.len() == placed.len();
+            if is_only {
+                // Memory that was touched before.
+                bytes.resize(bytes.len().max(run.len() * BLOCK_BYTES), 0);
+                let bytes = &mut bytes[..run.len() * BLOCK_BYTES];
+                self.seal_all(run, bytes);
+                self.region.write(first, bytes)?;
+            } else {
+                let mut buf = BlockBuf::zeroed(run.len());
+                self.seal_all(run, buf.as_mut_slice());
+                writes.push((first, buf));
             }
-            self.region.write(first, bytes)?;
             rest = after;
         }
+        self.write_blocks(writes)?;
         placed.clear();
         Ok(())
+    }
+
+    fn seal_all(&self, run: &[Placed], out: &mut [u8]) {
+        for (image, out) in run.iter().zip(out.chunks_exact_mut(BLOCK_BYTES)) {
+            self.seal(image, out);
+        }
     }
 
     /// The image as it is to lie in `block`, whose owner it is from now on.
@@ -254,13 +272,14 @@ impl Writer<'_> {
         written: &mut Written,
     ) -> Result<()> {
         sorted.sort_by_key(|(nid, _)| *nid);
+        let mut blocks = Vec::new();
         for group in sorted.chunk_by(|(a, _), (b, _)| place_of(*a).0 == place_of(*b).0) {
             let (index, _) = place_of(group[0].0);
             let write = self.nat.change(index, group, self.checkpoint)?;
             let first = self.layout.nat_pair(index);
             let (kind, seed) = (pair_kind::NAT, self.layout.crc_seed);
             let content = (self.checkpoint, &write.payload[..]);
-            pair::write_slot(self.region, first, write.slot, kind, content, seed)?;
+            blocks.push(pair::slot_block(first, write.slot, kind, content, seed));
             written.slots.push((write.named, write.slot));
             for (old, (nid, new)) in write.before.iter().zip(group) {
                 let (before, after) = (Census::of_entry(*nid, old), Census::of_entry(*nid, new));
@@ -269,6 +288,16 @@ impl Writer<'_> {
                     self.space.image_moved(old.block(), new.block())?;
                 }
             }
+        }
+        self.write_blocks(blocks)
+    }
+
+    /// Writes blocks that lie anywhere.
+    fn write_blocks(&self, mut blocks: Vec<(BlockNo, BlockBuf)>) -> Result<()> {
+        while !blocks.is_empty() {
+            let rest = blocks.split_off(blocks.len().min(BLOCKS_TOGETHER));
+            self.region
+                .write_all(std::mem::replace(&mut blocks, rest))?;
         }
         Ok(())
     }
@@ -279,14 +308,15 @@ impl Writer<'_> {
     /// # Errors
     /// As [`Writer::write`].
     pub(crate) fn write_space(&self, pairs: &[u32], written: &mut Written) -> Result<()> {
+        let mut blocks = Vec::new();
         for write in self.space.collect(self.checkpoint, pairs)? {
             let (first, slot, kind) = (write.first, write.slot, write.kind);
             let seed = self.layout.crc_seed;
             let content = (self.checkpoint, &write.payload[..]);
-            pair::write_slot(self.region, first, slot, kind, content, seed)?;
+            blocks.push(pair::slot_block(first, slot, kind, content, seed));
             written.slots.extend(write.named.map(|named| (named, slot)));
         }
-        Ok(())
+        self.write_blocks(blocks)
     }
 }
 

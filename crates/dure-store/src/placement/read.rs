@@ -4,9 +4,10 @@
 //! medium. It stays there as long as the block is not freed: the caller holds a lock that keeps it,
 //! or looks at its slot again afterwards.
 
+use dure_block::BlockBuf;
 use dure_block::crc32c::crc32c;
 
-use super::Placement;
+use super::{Placement, contiguous};
 use crate::error::{Error, Result};
 use crate::format::slot::Slot;
 use crate::units::BLOCK_BYTES;
@@ -70,6 +71,44 @@ impl Placement {
         }
         verify(&slots[0], &run[..BLOCK_BYTES], what)?;
         Ok(1 + self.count_good(&slots[1..], &run[BLOCK_BYTES..]))
+    }
+
+    /// Reads pages whose blocks lie anywhere into `out`, one behind the other: those side by side in
+    /// one request, and all of them together. Returns which of them are good.
+    #[must_use]
+    pub fn read_pages(&self, slots: &[Slot], out: &mut [u8]) -> Vec<bool> {
+        // What was only preallocated has no content.
+        let nothing = |slot: &Slot| (!slot.is_written()).then_some(true);
+        let mut good: Vec<Option<bool>> = slots.iter().map(nothing).collect();
+        let (mut runs, mut at) = (Vec::new(), 0);
+        while at < slots.len() {
+            let rest = slots[at..].iter().take_while(|slot| slot.is_written());
+            let count = contiguous(rest.map(Slot::block), slots.len());
+            let count = self.count_in_place(&slots[at..at + count]);
+            if count > 0 {
+                runs.push((at, slots[at].block(), count));
+            }
+            at += count.max(1);
+        }
+        let buf = |&(_, first, count): &_| (first, BlockBuf::zeroed(count));
+        let requests = self.region.begin_reads(runs.iter().map(buf).collect());
+        for ((at, _, count), request) in runs.into_iter().zip(requests) {
+            let (buf, read) = self.region.end(request);
+            if read.is_ok() {
+                let bytes = &mut out[at * BLOCK_BYTES..][..count * BLOCK_BYTES];
+                bytes.copy_from_slice(buf.as_slice());
+                for (n, bytes) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
+                    good[at + n] = Some(crc32c(bytes) == slots[at + n].crc.get());
+                }
+            }
+        }
+        // In the log; or one bad block failed the whole request, and only its page may fail.
+        let pages = slots.iter().zip(out.chunks_exact_mut(BLOCK_BYTES));
+        let alone = |(slot, bytes)| self.read_page(slot, bytes, String::new).is_ok();
+        let known = good.into_iter().zip(pages);
+        known
+            .map(|(good, page)| good.unwrap_or_else(|| alone(page)))
+            .collect()
     }
 
     /// How many pages, from the first on, have their content in their blocks and not in the data
