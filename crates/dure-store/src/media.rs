@@ -273,6 +273,23 @@ impl Region {
         (buf.expect("it has one buffer"), completion.result)
     }
 
+    /// Waits until something that this core has begun is complete. False: none of it is under way,
+    /// or another task of this core waits already.
+    #[must_use]
+    pub fn wait_any(&self) -> bool {
+        // Of several queues nobody can say which is the next to have something.
+        let mut queues = self.media.queues();
+        let only = queues.next().filter(|_| queues.next().is_none());
+        only.is_some_and(|queue| queue.wait_any() > 0)
+    }
+
+    /// Takes what is complete of what was begun, and waits for nothing.
+    pub fn poll(&self) {
+        self.media.queues().for_each(|queue| {
+            queue.poll();
+        });
+    }
+
     /// Whether nobody is excluded while a request is made, and blocks that lie next to one another
     /// are one request: else a request is made and complete in one call.
     fn has_plain_requests(&self) -> bool {

@@ -8,7 +8,8 @@
 //! * [`Volume`]: a mounted volume, on a device, in a file or in memory.
 //! * [`Session`]: a caller ([`Credentials`]) with a root and a start directory; every call with a
 //!   path is a method of it. [`Session::at`] gives the `*at` calls.
-//! * [`File`]: a descriptor: inode, mode, position. There is no table of them.
+//! * [`File`]: a descriptor: inode, mode, position. There is no table of them. [`Calls`] has many
+//!   reads of one thread under way at once.
 //! * [`tree`]: copies of whole trees from and to the host. [`acl`]: access control lists.
 //! * Inside, a walk (`walk`) leads from a path to an inode, `permission` holds the rules, and an
 //!   `Actor` does to an inode what a caller may.
@@ -47,6 +48,7 @@
 pub mod acl;
 mod actor;
 mod attributes;
+mod calls;
 mod copy;
 mod create;
 mod credentials;
@@ -68,6 +70,7 @@ mod volume;
 mod walk;
 mod xattr;
 
+pub use calls::{Calls, Done};
 pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{

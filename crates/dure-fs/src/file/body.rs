@@ -53,10 +53,11 @@ use dure_store::error::Result;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use dure_sync::{Arc, CoreId};
 
+use super::Readings;
 use super::bytes::split;
 use super::marks::PendingMarks;
 use super::ranges::Range as HeldRange;
-use super::read::ReadMode;
+use super::read::{Begun, ReadMode};
 use super::seek::SeekTarget;
 use super::state::{FileState, Stamp};
 use super::sync::SyncScope;
@@ -98,6 +99,20 @@ impl Body {
         match self {
             Body::Cached => volume.read_cached(inode, (offset, buf), mode),
             Body::Direct => volume.read_direct(inode, (offset, buf)),
+        }
+    }
+
+    /// Begins a read: what is in memory is copied, and what is not is submitted, if that can be.
+    pub(super) fn begin_read(
+        self,
+        volume: &Volume,
+        inode: &Arc<Inode>,
+        (offset, buf): (u64, &mut [u8]),
+    ) -> Result<Begun<Readings>> {
+        match self {
+            Body::Cached => volume.begin_cached_read(inode, (offset, buf)),
+            // For a copy at most.
+            Body::Direct => volume.read_direct(inode, (offset, buf)).map(Begun::Read),
         }
     }
 

@@ -49,12 +49,12 @@ mod write;
 pub use allocate::AllocateMode;
 pub use extents::Extents;
 pub use map::FILE_BYTES_MAX;
-pub use read::ReadMode;
+pub use read::{Begun, ReadMode, UnderWay};
 pub use seek::SeekTarget;
 pub use state::Stamp;
 pub use sync::SyncScope;
 
-pub(crate) use cached::{PAGE_BYTES, PageCache, PendingPages, ReadAhead};
+pub(crate) use cached::{PAGE_BYTES, PageCache, PendingPages, ReadAhead, Readings};
 pub(crate) use marks::PendingMarks;
 pub(crate) use seek_hint::{SeekHint, VisibleSize};
 pub(crate) use sharing::Sharing;

@@ -8,7 +8,10 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use dure_fs::{AllocateMode, FileKind, InodeRef, ReadMode, SeekTarget, Stamp, SyncScope};
+use dure_fs::{
+    AllocateMode, Begun, FileKind, FileSystem, InodeRef, ReadMode, SeekTarget, Stamp, SyncScope,
+    UnderWay,
+};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, Mutex};
 use rustix::io::Errno;
@@ -151,6 +154,30 @@ impl File {
             Ok(count) => Ok(count),
             Err(error) => self.told("read", Err(error.into())),
         }
+    }
+
+    /// Begins to read from `offset` on.
+    pub(crate) fn begin_read_at(&self, bytes: &mut [u8], offset: u64) -> Result<Begun> {
+        if !self.0.reads {
+            return self.told("read", Err(Errno::BADF.into()));
+        }
+        let begun = self.fs().begin_read(&self.0.inode, offset, bytes);
+        begun.or_else(|error| self.told("read", Err(error.into())))
+    }
+
+    /// Ends what was begun and is under way.
+    pub(crate) fn end_read_at(
+        &self,
+        begun: (usize, UnderWay),
+        bytes: &mut [u8],
+        offset: u64,
+    ) -> Result<usize> {
+        let read = self.fs().end_read(&self.0.inode, begun, offset, bytes);
+        read.or_else(|error| self.told("read", Err(error.into())))
+    }
+
+    pub(crate) fn fs(&self) -> &FileSystem {
+        &self.0.origin.shared().fs
     }
 
     /// Writes at `offset` (`pwrite`); at the end if the file is open for appending.

@@ -1,5 +1,6 @@
 //! What the library adds to the file system, through its public calls.
 
+mod calls;
 mod convenience;
 mod pages;
 mod rules;

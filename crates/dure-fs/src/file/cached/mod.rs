@@ -34,5 +34,5 @@ mod writeback;
 pub(crate) use cache::{PAGE_BYTES, PageCache};
 pub(in crate::file) use page::PageStore;
 pub(crate) use pending_pages::PendingPages;
-pub(crate) use read::ReadAhead;
+pub(crate) use read::{ReadAhead, Readings};
 pub(super) use writeback::{Extent, Way};

@@ -10,6 +10,7 @@
 
 mod ahead;
 mod miss;
+mod readings;
 
 use dure_store::error::Result;
 use dure_store::units::{BLOCK_BYTES, to_u64};
@@ -23,6 +24,7 @@ use crate::inode::{Inode, InodeState};
 use crate::volume::{RangeRule, Volume};
 
 pub(crate) use self::ahead::ReadAhead;
+pub(crate) use self::readings::Readings;
 
 /// Copies from pages in memory until one is missing; returns how many bytes. `None`: every copy of
 /// a page was torn by concurrent writers.

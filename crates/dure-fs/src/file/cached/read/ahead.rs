@@ -10,20 +10,16 @@
 //! together with those that follow it.
 //!
 //! # Invariants
-//! A window holds no more than blocks that slots named when it began; what counts of it is found
-//! out when it ends, as of any read that holds no lock ([`super::miss`]). What cannot be read, or
-//! does not count, is dropped, and read again by who needs it, who then learns why. Credit for its
-//! pages is taken when it begins. Tasks that need the same window wait for the one that ends it.
+//! What counts of a window is found out when it ends ([`super::readings`]). Tasks that need the same
+//! window wait for the one that ends it.
 //! **On a crash** nothing is lost.
 
-use dure_block::UnderWay;
 use dure_store::error::Result;
-use dure_store::format::slot::Slot;
-use dure_store::units::{BLOCK_BYTES_U64, Ino, Nid, to_u64, to_usize};
+use dure_store::units::{Ino, Nid, to_u64, to_usize};
 use dure_sync::{Arc, CachePadded, Mutex};
 
-use super::miss::{Gap, RUN_PAGES_MAX, Run, is_in_memory};
-use crate::file::cached::cache::Grant;
+use super::miss::{RUN_PAGES_MAX, is_in_memory};
+use super::readings::Readings;
 use crate::file::map::MapReader;
 use crate::inode::Inode;
 use crate::ranks::{READ_AHEAD, READ_AHEAD_LIST};
@@ -43,28 +39,11 @@ const WINDOWS_MIN: u64 = 8;
 /// Windows that found no room before the oldest is given up.
 const PATIENCE: u32 = 32;
 
-/// Pages that the device is reading.
-#[derive(Debug)]
-struct Reading {
-    first: u64,
-    slots: Vec<Slot>,
-    request: UnderWay,
-}
-
 /// What is under way of a window; nothing any more when it has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     /// [READ_AHEAD]
     readings: Mutex<READ_AHEAD, Readings>,
-}
-
-#[derive(Debug, Default)]
-struct Readings {
-    runs: Vec<Reading>,
-    /// Bytes that the file had at least.
-    size: u64,
-    /// Pages for which there is credit.
-    credit: u32,
 }
 
 type Key = (Ino, u64);
@@ -217,71 +196,16 @@ impl Volume {
         let window = self.read_ahead.window_pages;
         let (start, end) = (number * window, (number + 1) * window);
         self.preload(self.leaves_to_read(inode, start.max(page))?);
-        let (runs, size) = self.runs_to_read(inode, start.max(page), end)?;
-        let pages: usize = runs.iter().map(|(_, slots)| slots.len()).sum();
-        let pages = u32::try_from(pages).expect("a window has few pages");
-        let grant = match pages {
-            0 => None,
-            _ => self.grant_to_read(pages),
-        };
-        let Some(grant) = grant else {
-            return Ok(false);
-        };
-        let core = grant.core();
-        let reads = runs.iter().map(|(_, slots)| {
-            let buf = self.pages.take_scratch(core, slots.len());
-            (slots[0].block(), buf)
-        });
-        let requests = self.region.begin_reads(reads.collect());
-        let runs = runs.into_iter().zip(requests);
-        readings.runs = runs
-            .map(|((first, slots), request)| Reading {
-                first,
-                slots,
-                request,
-            })
-            .collect();
-        readings.size = size;
-        readings.credit = grant.keep_credit();
-        Ok(true)
+        let begun = self.begin_readings(inode, start.max(page)..end)?;
+        let is_any = begun.is_some();
+        *readings = begun.unwrap_or_default();
+        Ok(is_any)
     }
 
     /// Leaves of the map of which that of `page` is one, if it is not in memory.
     fn leaves_to_read(&self, inode: &Inode, page: u64) -> Result<Vec<Nid>> {
         let _state = inode.state().read();
         MapReader::new(self, inode).leaves_to_read(page, LEAVES_AHEAD)
-    }
-
-    /// The pages between these that are on the device and not in memory, and the size of the file.
-    fn runs_to_read(
-        &self,
-        inode: &Arc<Inode>,
-        from: u64,
-        end: u64,
-    ) -> Result<(Vec<(u64, Vec<Slot>)>, u64)> {
-        let state = inode.state().read();
-        let size = inode.size_up_to(&state, end * BLOCK_BYTES_U64);
-        let end = end.min(size.div_ceil(BLOCK_BYTES_U64));
-        let (mut runs, mut page) = (Vec::new(), from);
-        while page < end {
-            if is_in_memory(inode, &state, page) {
-                page += 1;
-                continue;
-            }
-            match self.gap(inode, &state, size, page..end)? {
-                Gap::Zero(pages) => page += pages,
-                Gap::Run(mut slots) => {
-                    let count = slots.len();
-                    // Of a page in the data log its block has something else.
-                    slots.truncate(self.placement.count_in_place(&slots));
-                    if !slots.is_empty() {
-                        runs.push((page, slots));
-                    }
-                    page += to_u64(count);
-                }
-            }
-        }
-        Ok((runs, size))
     }
 
     /// Waits for a window and puts in memory what counts of it, after the windows behind it were
@@ -291,27 +215,7 @@ impl Volume {
         let number = page / pages;
         self.begin_windows(inode, (number + 1) * pages);
         let mut readings = window.readings.lock();
-        let Readings { runs, size, credit } = std::mem::take(&mut *readings);
-        let mut grant = Grant::of_credit(self, credit);
-        for Reading {
-            first,
-            slots,
-            request,
-        } in runs
-        {
-            let (buf, read) = self.region.end(request);
-            let good = match read {
-                Ok(()) => self.placement.count_good(&slots, buf.as_slice()),
-                Err(_) => 0,
-            };
-            let slots = &slots[..good];
-            let end = (first + to_u64(good)) * BLOCK_BYTES_U64;
-            if good > 0 {
-                let data = (buf.as_slice(), end.min(size));
-                let _read_again = self.keep(inode, Run { first, slots }, data, &mut grant);
-            }
-            self.pages.give_scratch(grant.core(), buf);
-        }
+        self.end_readings(inode, std::mem::take(&mut *readings));
         drop(readings);
         self.read_ahead.unlist((inode.ino, number), window);
     }
@@ -319,8 +223,7 @@ impl Volume {
     fn give_window_up(&self, window: &Window) {
         // Else its pages are about to be used.
         if let Some(mut readings) = window.readings.try_lock() {
-            let Readings { credit, .. } = std::mem::take(&mut *readings);
-            drop(Grant::of_credit(self, credit));
+            self.give_readings_up(std::mem::take(&mut *readings));
         }
     }
 }

@@ -1,0 +1,188 @@
+//! Many calls of one thread at once.
+//!
+//! **Problem.** A program that wants many pages, of a database or of an index, waits for each in
+//! turn, or needs a thread for each. **Structure.** [`Calls`] begins reads of any files; what is in
+//! memory is read at once, and what is not is submitted. [`Calls::reap`] returns calls as they are
+//! done. **Invariants.** A call has its buffer until it is reaped, so nothing is written to a buffer
+//! that was given back; when a `Calls` is dropped what is under way ends unseen, in memory of its own.
+//! Results are those of [`File::read_at`] and [`File::write_at`]. **On a crash** as these.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use dure_fs::{Begun, UnderWay};
+
+use crate::error::Result;
+use crate::file::File;
+
+/// Reads and writes of one thread, of which up to some number are under way at once.
+///
+/// ```
+/// # let session = dure::Volume::in_memory(32 << 20)?.root();
+/// session.write("/file", &[7; 100_000])?;
+/// let file = session.open("/file")?;
+/// let mut calls = dure::Calls::new(32);
+/// for page in 0..10 {
+///     calls.read(&file, vec![0; 4096], page * 4096, page);
+/// }
+/// let mut pages = Vec::new();
+/// while let Some(done) = calls.reap() {
+///     assert_eq!((done.result?, done.buf), (4096, vec![7; 4096]));
+///     pages.push(done.token);
+/// }
+/// assert_eq!(pages.len(), 10); // in any order
+/// # Ok::<(), dure::Error>(())
+/// ```
+pub struct Calls<'f, T> {
+    depth: usize,
+    done: VecDeque<Done<T>>,
+    /// The oldest first.
+    under_way: VecDeque<Call<'f, T>>,
+}
+
+/// A call that is done.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// What it was given.
+    pub token: T,
+    /// Its buffer.
+    pub buf: Vec<u8>,
+    /// How many bytes of it were read or written, from its first on.
+    pub result: Result<usize>,
+}
+
+/// A read that the device is busy with.
+struct Call<'f, T> {
+    file: &'f File,
+    offset: u64,
+    token: T,
+    buf: Vec<u8>,
+    /// Bytes that were in memory, and the rest.
+    begun: (usize, UnderWay),
+}
+
+impl<T> fmt::Debug for Calls<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calls")
+            .field("depth", &self.depth)
+            .field("done", &self.done.len())
+            .field("under_way", &self.under_way.len())
+            .finish()
+    }
+}
+
+impl<'f, T> Calls<'f, T> {
+    /// None yet, and at most `depth` under way.
+    ///
+    /// # Panics
+    /// If `depth` is 0.
+    #[must_use]
+    pub fn new(depth: usize) -> Self {
+        assert!(depth > 0, "at least one call has to be under way");
+        Self {
+            depth,
+            done: VecDeque::new(),
+            under_way: VecDeque::new(),
+        }
+    }
+
+    /// How many were not reaped yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.done.len() + self.under_way.len()
+    }
+
+    /// Whether all were reaped.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads into `buf` from `offset` on. Waits for another call if too many are under way.
+    pub fn read(&mut self, file: &'f File, mut buf: Vec<u8>, offset: u64, token: T) {
+        if self.under_way.len() == self.depth {
+            let done = self.end_next();
+            self.done.extend(done);
+        }
+        match file.begin_read_at(&mut buf, offset) {
+            Ok(Begun::UnderWay(read, under_way)) => {
+                self.under_way.push_back(Call {
+                    file,
+                    offset,
+                    token,
+                    buf,
+                    begun: (read, under_way),
+                });
+            }
+            Ok(Begun::Read(count)) => self.is_done(token, buf, Ok(count)),
+            Err(error) => self.is_done(token, buf, Err(error)),
+        }
+    }
+
+    /// Writes `buf` at `offset`. It is in memory when this returns, and on the device after a sync.
+    pub fn write(&mut self, file: &'f File, buf: Vec<u8>, offset: u64, token: T) {
+        let result = file.write_at(&buf, offset);
+        self.is_done(token, buf, result);
+    }
+
+    fn is_done(&mut self, token: T, buf: Vec<u8>, result: Result<usize>) {
+        self.done.push_back(Done { token, buf, result });
+    }
+
+    /// A call that is done, whichever; waits for one. `None`: all were reaped.
+    pub fn reap(&mut self) -> Option<Done<T>> {
+        match self.done.pop_front() {
+            Some(done) => Some(done),
+            None => self.end_next(),
+        }
+    }
+
+    /// The same, if one is done by now.
+    pub fn try_reap(&mut self) -> Option<Done<T>> {
+        if self.done.is_empty() {
+            self.under_way.front()?.file.fs().poll_reads();
+            let ready = self.ready()?;
+            return Some(self.end(ready));
+        }
+        self.done.pop_front()
+    }
+
+    fn ready(&self) -> Option<usize> {
+        let mut calls = self.under_way.iter();
+        calls.position(|call| call.begun.1.is_done())
+    }
+
+    /// Waits for a call that is under way.
+    fn end_next(&mut self) -> Option<Done<T>> {
+        loop {
+            if let Some(ready) = self.ready() {
+                return Some(self.end(ready));
+            }
+            // Of another core's ring, or of several devices, the oldest is waited for.
+            if !self.under_way.front()?.file.fs().wait_for_reads() {
+                return Some(self.end(0));
+            }
+        }
+    }
+
+    fn end(&mut self, place: usize) -> Done<T> {
+        let call = self.under_way.remove(place);
+        let Call {
+            file,
+            offset,
+            token,
+            mut buf,
+            begun,
+        } = call.expect("it is under way");
+        let result = file.end_read_at(begun, &mut buf, offset);
+        Done { token, buf, result }
+    }
+}
+
+impl<T> Drop for Calls<'_, T> {
+    fn drop(&mut self) {
+        for call in self.under_way.drain(..) {
+            call.file.fs().cancel_read(call.begun.1);
+        }
+    }
+}
