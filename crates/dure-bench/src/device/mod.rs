@@ -8,6 +8,7 @@
 //! Files are written, synced and dropped from the kernel's cache before a point begins; of a volume
 //! the bound of its cache (`cache=`) says what stays.
 
+mod deep;
 mod worker;
 
 use anyhow::Result;
@@ -35,6 +36,9 @@ pub struct Device {
     /// Use files in directories past the page cache (`O_DIRECT`); a volume always caches.
     #[arg(long)]
     pub directio: bool,
+    /// Reads that a thread of `random-read-deep` has under way [default: 32].
+    #[arg(long, default_value_t = 32, value_name = "READS", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub depth: u16,
     /// How. `--threads` may be more than there are cores.
     #[command(flatten)]
     pub measuring: Measuring,
@@ -47,6 +51,9 @@ pub enum Workload {
     RandomRead,
     /// The same, a file for each thread.
     RandomReadOwn,
+    /// Reads of 4 KiB at random in one file, `--depth` of a thread under way at once: by `dure::Calls`
+    /// of a volume, by `io_uring` past the kernel's cache of a directory.
+    RandomReadDeep,
     /// 70 % preads and 30 % pwrites of 4 KiB at random in one file.
     Mix,
     /// The same, a file for each thread.
@@ -62,9 +69,10 @@ pub enum Workload {
 }
 
 impl Workload {
-    const ALL: [Workload; 8] = [
+    const ALL: [Workload; 9] = [
         Workload::RandomRead,
         Workload::RandomReadOwn,
+        Workload::RandomReadDeep,
         Workload::Mix,
         Workload::MixOwn,
         Workload::OverwriteFsync,
@@ -77,6 +85,7 @@ impl Workload {
         match self {
             Workload::RandomRead => "random-read",
             Workload::RandomReadOwn => "random-read-own",
+            Workload::RandomReadDeep => "random-read-deep",
             Workload::Mix => "mix",
             Workload::MixOwn => "mix-own",
             Workload::OverwriteFsync => "overwrite-fsync",
@@ -87,8 +96,8 @@ impl Workload {
     }
 
     fn is_shared(self) -> bool {
-        use Workload::{Mix, OverwriteFsync, RandomRead};
-        matches!(self, RandomRead | Mix | OverwriteFsync)
+        use Workload::{Mix, OverwriteFsync, RandomRead, RandomReadDeep};
+        matches!(self, RandomRead | RandomReadDeep | Mix | OverwriteFsync)
     }
 }
 
@@ -130,6 +139,7 @@ impl Bench for Device {
             number,
             of: threads,
             bytes: self.file << 20,
+            depth: self.depth.into(),
         };
         let own = tree.clone();
         let make = |number| Worker::new(&own, (workload, io), part(number));

@@ -5,6 +5,7 @@ use dure_block::BlockBuf;
 use dure_sync::random::Seeded;
 
 use super::Workload;
+use super::deep::Deep;
 use crate::measure;
 use crate::micro::content;
 use crate::target::{How, Io, OpenFile, Tree};
@@ -15,6 +16,8 @@ const RUN_BYTES: u64 = 1 << 20;
 /// Files made in one work, and the bytes of each.
 const FILES: u64 = 1000;
 const SMALL_BYTES: usize = 6000;
+/// Reads at a depth that are begun and ended in one work.
+const READS_IN_ONE: u64 = 2048;
 /// Of a hundred calls of a mix.
 const READS_PERCENT: u64 = 70;
 
@@ -24,6 +27,7 @@ pub(super) struct Part {
     pub(super) number: usize,
     pub(super) of: usize,
     pub(super) bytes: u64,
+    pub(super) depth: usize,
 }
 
 /// Visits pages in an order without pattern, each once before any twice.
@@ -61,8 +65,9 @@ pub(super) struct Worker {
     workload: Workload,
     tree: Tree,
     number: usize,
-    /// None of files that are made.
+    /// None of files that are made, or are read at a depth.
     file: Option<OpenFile>,
+    deep: Option<Deep>,
     bytes: u64,
     visits: Visits,
     random: Seeded,
@@ -82,14 +87,13 @@ impl Worker {
             false => tree.path(&format!("own{number}")),
         };
         let is_first = !shared || number == 0;
-        let file = match workload {
-            Workload::MakeFiles => None,
-            _ => {
-                if is_first {
-                    fill(tree, &path, bytes)?;
-                }
-                Some(tree.open_for(&path, How::Write, io)?)
-            }
+        if is_first && workload != Workload::MakeFiles {
+            fill(tree, &path, bytes)?;
+        }
+        let (file, deep) = match workload {
+            Workload::MakeFiles => (None, None),
+            Workload::RandomReadDeep => (None, Some(Deep::open(tree, &path, part.depth)?)),
+            _ => (Some(tree.open_for(&path, How::Write, io)?), None),
         };
         let per_call = match workload {
             Workload::OrderedRead | Workload::OrderedWrite => RUN_BYTES,
@@ -103,6 +107,7 @@ impl Worker {
             tree: tree.clone(),
             number: part.number,
             file,
+            deep,
             bytes,
             visits: Visits::new(pages, first, stride),
             random: Seeded::new(number),
@@ -141,6 +146,12 @@ impl measure::Worker for Worker {
                 let at = self.visits.next() * PAGE_BYTES;
                 let file = self.file.as_ref().context("a file")?;
                 file.read_at(self.buffer.as_mut_slice(), at)?;
+            }
+            Workload::RandomReadDeep => {
+                let deep = self.deep.as_ref().context("a file")?;
+                let visits = (0..READS_IN_ONE).map(|_| self.visits.next() * PAGE_BYTES);
+                deep.read_all(visits)?;
+                works = READS_IN_ONE;
             }
             Workload::Mix | Workload::MixOwn => {
                 let at = self.visits.next() * PAGE_BYTES;
