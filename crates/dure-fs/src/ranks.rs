@@ -33,6 +33,8 @@ pub const INODE_POOL: u8 = 76;
 pub const INODE_SHARD: u8 = 80;
 /// What is measured of a partition's write-back; a leaf.
 pub const DIRTY_METER: u8 = 139;
+/// Inodes that a core has listed; a leaf.
+pub const LAST_LISTED: u8 = 136;
 /// A shard of the parts of files that are read ahead; a leaf.
 pub const READ_AHEAD_LIST: u8 = 137;
 /// Rounds of fsync of one file; a leaf.

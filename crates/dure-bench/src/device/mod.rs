@@ -8,6 +8,7 @@
 //! Files are written, synced and dropped from the kernel's cache before a point begins; of a volume
 //! the bound of its cache (`cache=`) says what stays.
 
+mod cold;
 mod deep;
 mod worker;
 
@@ -39,6 +40,9 @@ pub struct Device {
     /// Reads that a thread of `random-read-deep` has under way [default: 32].
     #[arg(long, default_value_t = 32, value_name = "READS", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub depth: u16,
+    /// Files of 6,000 bytes, 1,000 in a directory, of the workloads that find none of them in memory.
+    #[arg(long, default_value_t = 40_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
+    pub files: u64,
     /// How. `--threads` may be more than there are cores.
     #[command(flatten)]
     pub measuring: Measuring,
@@ -66,10 +70,16 @@ pub enum Workload {
     OrderedWrite,
     /// 1,000 files of 6,000 bytes made in a new directory, then sync; a work is a file.
     MakeFiles,
+    /// All files listed and stat-ed, of which nothing is in memory; a work is a file. As root.
+    ListCold,
+    /// The same, each opened and read.
+    ReadCold,
+    /// The same, each removed, then sync.
+    RemoveCold,
 }
 
 impl Workload {
-    const ALL: [Workload; 9] = [
+    const ALL: [Workload; 12] = [
         Workload::RandomRead,
         Workload::RandomReadOwn,
         Workload::RandomReadDeep,
@@ -79,6 +89,9 @@ impl Workload {
         Workload::OrderedRead,
         Workload::OrderedWrite,
         Workload::MakeFiles,
+        Workload::ListCold,
+        Workload::ReadCold,
+        Workload::RemoveCold,
     ];
 
     fn name(self) -> &'static str {
@@ -92,7 +105,16 @@ impl Workload {
             Workload::OrderedRead => "ordered-read",
             Workload::OrderedWrite => "ordered-write",
             Workload::MakeFiles => "make-files",
+            Workload::ListCold => "list-cold",
+            Workload::ReadCold => "read-cold",
+            Workload::RemoveCold => "remove-cold",
         }
+    }
+
+    /// Whether it is done once with files that are not in memory.
+    fn is_cold(self) -> bool {
+        use Workload::{ListCold, ReadCold, RemoveCold};
+        matches!(self, ListCold | ReadCold | RemoveCold)
     }
 
     fn is_shared(self) -> bool {
@@ -112,9 +134,11 @@ pub(crate) fn run(args: &Device) -> Result<()> {
     args.measuring.report("device", &points)
 }
 
-fn measure(args: &Device, targets: Vec<Target>, plan: &Plan) -> Result<Vec<Point>> {
-    let workloads = or_default(&args.workloads, &Workload::ALL);
-    let points = measure_all(args, workloads, &targets, plan)?;
+fn measure(args: &Device, mut targets: Vec<Target>, plan: &Plan) -> Result<Vec<Point>> {
+    let workloads = or_default(&args.workloads, &Workload::ALL).iter().copied();
+    let (cold, warm): (Vec<_>, Vec<_>) = workloads.partition(|workload| workload.is_cold());
+    let mut points = measure_all(args, &warm, &targets, plan)?;
+    points.append(&mut cold::measure(args.files, &cold, &mut targets, plan)?);
     targets.into_iter().try_for_each(Target::close)?;
     Ok(points)
 }

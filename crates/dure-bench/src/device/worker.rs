@@ -1,5 +1,7 @@
 //! One thread of a point.
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use dure_block::BlockBuf;
 use dure_sync::random::Seeded;
@@ -13,8 +15,8 @@ use crate::target::{How, Io, OpenFile, Tree};
 const PAGE_BYTES: u64 = 4096;
 /// Of an ordered read or write.
 const RUN_BYTES: u64 = 1 << 20;
-/// Files made in one work, and the bytes of each.
-const FILES: u64 = 1000;
+/// Files of a directory, and the bytes of each.
+pub(super) const FILES: u64 = 1000;
 const SMALL_BYTES: usize = 6000;
 /// Reads at a depth that are begun and ended in one work.
 const READS_IN_ONE: u64 = 2048;
@@ -126,16 +128,20 @@ impl Worker {
 
     fn make_files(&self) -> Result<()> {
         let directory = self.tree.path(&format!("t{}.{}", self.number, self.done));
-        self.tree.create_dir(&directory)?;
-        let bytes = self.buffer.as_slice().repeat(2);
-        for n in 0..FILES {
-            let file = self
-                .tree
-                .open(&directory.join(n.to_string()), How::CreateNew)?;
-            file.write_at(&bytes[..SMALL_BYTES], 0)?;
-        }
+        make_files(&self.tree, &directory, self.buffer.as_slice())?;
         self.tree.sync()
     }
+}
+
+/// Makes a directory of small files with this content, again and again.
+pub(super) fn make_files(tree: &Tree, directory: &Path, content: &[u8]) -> Result<()> {
+    tree.create_dir(directory)?;
+    let bytes: Vec<u8> = content.iter().copied().cycle().take(SMALL_BYTES).collect();
+    for n in 0..FILES {
+        let file = tree.open(&directory.join(n.to_string()), How::CreateNew)?;
+        file.write_at(&bytes, 0)?;
+    }
+    Ok(())
 }
 
 impl measure::Worker for Worker {
@@ -183,6 +189,9 @@ impl measure::Worker for Worker {
                 self.make_files()?;
                 works = FILES;
             }
+            Workload::ListCold | Workload::ReadCold | Workload::RemoveCold => {
+                unreachable!("done once, not again and again")
+            }
         }
         self.done += 1;
         Ok(Some(works))
@@ -197,7 +206,7 @@ impl measure::Worker for Worker {
 }
 
 /// Writes a file of `bytes` bytes that no device can compress, and drops it from the kernel's cache.
-fn fill(tree: &Tree, path: &std::path::Path, bytes: u64) -> Result<()> {
+fn fill(tree: &Tree, path: &Path, bytes: u64) -> Result<()> {
     let file = tree.open(path, How::Truncate)?;
     let mut random = Seeded::new(bytes);
     for at in (0..bytes).step_by(usize::try_from(RUN_BYTES)?) {

@@ -46,7 +46,10 @@ pub struct Target {
 
 #[derive(Debug)]
 enum Kind {
-    Volume(Volume),
+    Volume {
+        volume: Volume,
+        device: Arc<dyn Device>,
+    },
     Directory {
         place: PathBuf,
         /// Locked as long as the run lasts.
@@ -214,14 +217,14 @@ impl Target {
     /// # Errors
     /// It cannot be mounted.
     pub fn volume(name: &str, policy: &str, device: Arc<dyn Device>) -> Result<Target> {
-        let volume = Volume::open_on(device, options_of(name, policy)?)?;
+        let volume = Volume::open_on(device.clone(), options_of(name, policy)?)?;
         let place = Path::new("/").join(PLACE);
         let session = volume.root();
         if session.exists(&place)? {
             session.remove_dir_all(&place)?;
         }
         session.create_dir(&place)?;
-        Ok(Target::new(name, policy, Kind::Volume(volume)))
+        Ok(Target::new(name, policy, Kind::Volume { volume, device }))
     }
 
     /// Its name in reports.
@@ -238,15 +241,43 @@ impl Target {
 
     /// Whether it is a volume, which is used through the library.
     pub(crate) fn is_volume(&self) -> bool {
-        matches!(self.kind, Kind::Volume(_))
+        matches!(self.kind, Kind::Volume { .. })
+    }
+
+    /// A directory of the target that is there; `None` if it has none.
+    pub(crate) fn tree_at(&self, root: PathBuf) -> Option<Tree> {
+        match &self.kind {
+            Kind::Volume { volume, .. } => Some(Tree::of_volume(volume.root(), root)),
+            Kind::Directory { .. } => Some(Tree::of_directory(root)),
+            Kind::Raw { .. } | Kind::Copy => None,
+        }
+    }
+
+    /// Syncs, and has nothing in memory any more: a volume is opened again, and the kernel drops
+    /// its caches.
+    ///
+    /// # Errors
+    /// Closing or opening fails; the kernel's caches are dropped for root only.
+    pub(crate) fn make_cold(&mut self) -> Result<()> {
+        if let Kind::Volume { volume, device } = &mut self.kind {
+            volume.close()?;
+            let options = options_of(&self.name, &self.policy)?;
+            *volume = Volume::open_on(device.clone(), options)?;
+        }
+        rustix::fs::sync();
+        let dropped = fs::write("/proc/sys/vm/drop_caches", "3");
+        dropped.context("/proc/sys/vm/drop_caches: run it as root, cold files are measured")
     }
 
     /// A new, empty directory to work in; `None` if the target has none.
     pub(crate) fn tree(&self) -> Result<Option<Tree>> {
         let place = match &self.kind {
-            Kind::Volume(volume) => Tree::of_volume(volume.root(), Path::new("/").join(PLACE)),
-            Kind::Directory { place, .. } => Tree::of_directory(place.clone()),
+            Kind::Volume { .. } => Path::new("/").join(PLACE),
+            Kind::Directory { place, .. } => place.clone(),
             Kind::Raw { .. } | Kind::Copy => return Ok(None),
+        };
+        let Some(place) = self.tree_at(place) else {
+            return Ok(None);
         };
         let number = self.trees.get() + 1;
         self.trees.set(number);
@@ -268,7 +299,7 @@ impl Target {
     /// counts them.
     pub(crate) fn device_bytes(&self) -> Option<u64> {
         match &self.kind {
-            Kind::Volume(volume) => {
+            Kind::Volume { volume, .. } => {
                 Some(volume.file_system().activity().device.blocks_written * 4096)
             }
             Kind::Directory { place, .. } => {
@@ -299,7 +330,7 @@ impl Target {
     pub fn close(mut self) -> Result<()> {
         self.is_closed = true;
         match &self.kind {
-            Kind::Volume(volume) => {
+            Kind::Volume { volume, .. } => {
                 volume.root().remove_dir_all(Path::new("/").join(PLACE))?;
                 volume.close()?;
             }
@@ -337,7 +368,7 @@ impl Drop for Target {
             return;
         }
         match &self.kind {
-            Kind::Volume(volume) => {
+            Kind::Volume { volume, .. } => {
                 drop(volume.root().remove_dir_all(Path::new("/").join(PLACE)));
                 drop(volume.close());
             }
@@ -357,7 +388,7 @@ impl Subject for Target {
     }
 
     fn counts(&self) -> Option<Counts> {
-        let Kind::Volume(volume) = &self.kind else {
+        let Kind::Volume { volume, .. } = &self.kind else {
             return None;
         };
         let activity = volume.file_system().activity();

@@ -24,6 +24,7 @@
 
 pub(crate) mod bucket;
 pub(crate) mod dentry_cache;
+pub(crate) mod last_listed;
 pub(crate) mod read;
 pub(crate) mod shared;
 pub(crate) mod stamp;

@@ -67,6 +67,11 @@ impl Listing {
         (0..self.entries.len()).filter_map(|number| self.get(number))
     }
 
+    /// The inodes of the entries.
+    pub(crate) fn inodes(&self) -> impl ExactSizeIterator<Item = Ino> {
+        self.entries.iter().map(|entry| entry.ino)
+    }
+
     /// Entry `number` and its name.
     #[inline]
     pub(crate) fn get(&self, number: usize) -> Option<(&Listed, &[u8])> {
@@ -269,6 +274,7 @@ impl Volume {
         wanted: Wanted,
         listing: &mut Listing,
     ) -> Result<Option<u64>> {
+        self.preload_buckets(directory, from)?;
         let seed = self.layout.hash_seed;
         let corrupt = |nid, index, error| {
             let directory = directory.directory().owner;
@@ -296,6 +302,34 @@ impl Volume {
             next = next.and_then(|next| trie::bucket_end(next, level));
         }
         Ok(next)
+    }
+
+    /// Reads the node that holds the hash `from` together with its siblings behind it, if it is not in
+    /// memory: who lists goes on to them. The caller holds the directory.
+    fn preload_buckets(&self, directory: &InodeState, from: u64) -> Result<()> {
+        let directory = directory.directory();
+        let known = directory.shortcuts.get(from);
+        let Some((mut nid, first)) = known.or(directory.root_nid().map(|root| (root, 0))) else {
+            return Ok(());
+        };
+        for level in first..LEVELS_MAX {
+            if !self.reads_wait() {
+                return Ok(());
+            }
+            let node = self.node(nid, NodeKind::Bucket.of(directory.owner))?;
+            let child_of = |index| Nid(bucket::header(node.read(index).payload()).child.get());
+            let index = trie::slot(from, level);
+            let child = child_of(index);
+            if child.0 == 0 {
+                return Ok(());
+            }
+            if self.node_waits(child) {
+                let children = (index..node.granule_count()).map(child_of);
+                self.preload(children.filter(|child| child.0 != 0));
+            }
+            nid = child;
+        }
+        Ok(())
     }
 
     /// Whether the deepest known node on the way to `hash` has to be waited for. The caller holds

@@ -174,6 +174,13 @@ impl Volume {
 }
 
 impl Volume {
+    /// The caller may ask for the attributes of these entries next.
+    fn note_listed(&self, listing: &Listing) {
+        if self.reads_wait() {
+            self.last_listed.note(listing.inodes());
+        }
+    }
+
     /// Whether the node exists and holds inodes, for numbers from outside the volume.
     fn is_inode_node(&self, nid: Nid) -> Result<bool> {
         if nid.0 >= self.layout.nids() {
@@ -260,6 +267,7 @@ impl FileSystem {
                 inode.note_read(volume, &state);
                 volume.list_node(&state, from, wanted, &mut listing)?
             };
+            volume.note_listed(&listing);
             for (entry, name) in listing.iter() {
                 let Listed {
                     ino, kind, cookie, ..
@@ -313,6 +321,7 @@ impl FileSystem {
                 _ => break,
             }
         }
+        volume.note_listed(&batch.0);
         Ok(next)
     }
 

@@ -4,6 +4,7 @@ mod access_times;
 mod attribute_lock;
 mod attributes;
 mod calls;
+mod cold;
 mod counts;
 mod crash;
 mod hostile;

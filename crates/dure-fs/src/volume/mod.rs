@@ -38,6 +38,7 @@ use dure_sync::range_lock::WordBudget;
 use dure_sync::{Arc, CachePadded, Counter, Mutex};
 
 use crate::directory::dentry_cache::DentryCache;
+use crate::directory::last_listed::LastListed;
 use crate::file::body::Body;
 use crate::file::{PageCache, ReadAhead};
 use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, Orphans};
@@ -74,6 +75,7 @@ pub(crate) struct Volume {
     /// Where the content of files is.
     pub(crate) body: Body,
     pub(crate) pages: PageCache,
+    pub(crate) last_listed: LastListed,
     /// Parts of files that the device is reading ahead.
     pub(crate) read_ahead: ReadAhead,
     /// The words of all files' range locks.

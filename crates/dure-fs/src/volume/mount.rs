@@ -14,6 +14,7 @@ use dure_sync::{Arc, CachePadded, CoreId, Mutex, Weak};
 use super::memory::Shares;
 use super::{FileSystem, MountOptions, PageCaching, Volume, VolumeCounters, background};
 use crate::directory::dentry_cache::DentryCache;
+use crate::directory::last_listed::LastListed;
 use crate::file::body::Body;
 use crate::file::{PageCache, ReadAhead};
 use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, InodeRef, Orphans};
@@ -128,6 +129,7 @@ impl Volume {
             store,
             body,
             pages,
+            last_listed: LastListed::new(cores),
             read_ahead: ReadAhead::new(cores, pages_max),
             inodes: InodeCache::new(shares.inodes, cores),
             dentries: DentryCache::new(shares.table_bytes),

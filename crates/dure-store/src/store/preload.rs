@@ -13,16 +13,22 @@ use crate::units::{BLOCK_BYTES, Nid};
 
 /// Nodes that are read together.
 const TOGETHER_MAX: usize = 64;
+/// The part of the node cache that they may take.
+const PART_OF_CACHE: usize = 8;
 
 impl Store {
-    /// Puts these nodes in memory, as far as they are not. Reads one by one are no slower on a
-    /// medium in memory, which this leaves alone.
+    /// Puts these nodes in memory, as far as they are not, or the first of them if they are many for
+    /// the cache. Reads one by one are no slower on a medium in memory, which this leaves alone.
     pub fn preload(&self, nids: impl IntoIterator<Item = Nid>) {
         if !self.reads_wait() {
             return;
         }
+        let most = TOGETHER_MAX.min(self.nodes.nodes_max() / PART_OF_CACHE);
         let mut absent = Vec::new();
         for nid in nids {
+            if absent.len() == most {
+                break;
+            }
             if self.nodes.get(nid).is_none()
                 && let Ok(entry) = self.nat.entry(nid)
                 && !entry.block().is_none()
@@ -30,14 +36,17 @@ impl Store {
             {
                 absent.push((nid, entry));
             }
-            if absent.len() == TOGETHER_MAX {
-                self.load_together(&std::mem::take(&mut absent));
-            }
         }
+        // Those side by side become one request.
+        absent.sort_unstable_by_key(|(_, entry)| entry.block());
         self.load_together(&absent);
     }
 
     fn load_together(&self, absent: &[(Nid, NatEntry)]) {
+        // One alone is read by who needs it, in one system call.
+        if absent.len() < 2 {
+            return;
+        }
         let reads = absent
             .iter()
             .map(|(_, entry)| (entry.block(), BlockBuf::zeroed(1)));

@@ -49,6 +49,10 @@ impl Volume {
         if let Some(found) = self.inodes.get(ino)? {
             return Ok(found);
         }
+        if self.node_waits(ino.nid()) {
+            let is_absent = |nid| self.nodes.get(nid).is_none();
+            self.preload(self.last_listed.nodes_from(ino, is_absent));
+        }
         let node = self.node(ino.nid(), NodeKind::Inode.of_none())?;
         let record = node.inode(ino);
         let attributes = &record.attributes;
