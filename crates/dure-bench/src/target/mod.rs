@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use dure::Volume;
-use dure_block::Device;
+use dure_block::delay::{DelayDevice, Model};
 use dure_block::file::{OpenOptions, open_file};
 use dure_block::nvm::{self, Nvm};
+use dure_block::{Device, share};
 use dure_fs::{FileSystem, FormatOptions, MountOptions};
 use dure_sync::Arc;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -70,8 +71,8 @@ pub(crate) fn options_of(name: &str, policy: &str) -> Result<MountOptions> {
     };
     for option in policy.split(',').filter(|option| !option.is_empty()) {
         let set = match option.split_once('=') {
-            // Of the device: see `nvm_of`.
-            Some(("nvm", _)) => true,
+            // Of the device: see `nvm_of` and `slowed`.
+            Some(("nvm" | "drive", _)) => true,
             Some(("cache", value)) => {
                 let Size(bytes) = value.parse().map_err(anyhow::Error::msg)?;
                 options.cache_bytes = bytes;
@@ -98,6 +99,18 @@ pub(crate) fn nvm_of(name: &str, policy: &str) -> Result<Nvm> {
         let nvm = Nvm::named(value);
         nvm.with_context(|| format!("--target {name}: nvm= takes {}", Nvm::NAMES))
     })
+}
+
+/// The device, whose requests take as long as those of the drive that the options name, if any.
+fn slowed(name: &str, policy: &str, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
+    let mut options = policy.split(',');
+    let Some(drive) = options.find_map(|option| option.strip_prefix("drive=")) else {
+        return Ok(device);
+    };
+    let drives = Model::DRIVES.join(", ");
+    let model = Model::of_drive(drive);
+    let model = model.with_context(|| format!("--target {name}: drive= takes one of {drives}"))?;
+    Ok(share(DelayDevice::with_model(device, model)))
 }
 
 /// Says what a target could be if there is nothing at `path`.
@@ -147,6 +160,7 @@ impl Target {
                     let file = open(path)?;
                     dure::members::join::<anyhow::Error>(path, file, &[], nvm, open)?
                 };
+                let device = slowed(name, policy, device)?;
                 let opened = Target::volume(name, policy, device);
                 opened.with_context(|| path.display().to_string())
             }

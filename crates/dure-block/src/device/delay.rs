@@ -52,7 +52,8 @@ pub struct Model {
 
 impl Model {
     /// Names of drives for [`Model::of_drive`].
-    pub const DRIVES: [&'static str; 6] = [
+    pub const DRIVES: [&'static str; 7] = [
+        "nvme",
         "960-pro",
         "970-evo",
         "983-zet",
@@ -68,6 +69,9 @@ impl Model {
     pub fn of_drive(name: &str) -> Option<Self> {
         if name == "disk" {
             return Some(Model::disk());
+        }
+        if name == "nvme" {
+            return Some(Model::nvme());
         }
         let (read_us, write_us, channels, megabytes) = match name {
             "960-pro" => (70, 20, 23, 3500),
@@ -86,6 +90,18 @@ impl Model {
             channels: NonZeroU32::new(channels),
             bytes_per_second: NonZeroU64::new(megabytes * 1_000_000),
         })
+    }
+
+    /// No drive: 128 requests at once, each of which takes as long as the others. Whether so many
+    /// are under way then shows in the number of requests per second.
+    fn nvme() -> Self {
+        let request = Duration::from_micros(80);
+        Self {
+            read: request,
+            write: request,
+            channels: NonZeroU32::new(128),
+            ..Self::default()
+        }
     }
 
     /// A disk of 7,200 turns a minute: each request is a seek and half a turn, but for writes, which
