@@ -8,6 +8,7 @@ mod attributes;
 mod checkpoint_waits;
 mod conflicts;
 mod crowd_lines;
+mod depth;
 mod directories;
 mod dirty_limit;
 mod fs;
