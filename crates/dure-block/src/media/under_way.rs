@@ -26,7 +26,6 @@ enum State {
 
 impl UnderWay {
     /// A request that has completed.
-    #[must_use]
     pub fn done(bio: Bio, result: Result<()>) -> UnderWay {
         UnderWay(State::Done(Completion {
             cookie: bio.cookie,
