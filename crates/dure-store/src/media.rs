@@ -261,8 +261,11 @@ impl Region {
         if let [(first, buf)] = &writes[..] {
             return self.write(*first, buf.as_slice());
         }
-        let requests = self.begin_writes(writes).into_iter();
-        requests.fold(Ok(()), |result, request| result.and(self.end(request).1))
+        let mut result = Ok(());
+        for request in self.begin_writes(writes) {
+            result = result.and(self.end(request).1);
+        }
+        result
     }
 
     /// Waits for what was begun. Returns its buffer, and how it ended: as [`Region::read`] and

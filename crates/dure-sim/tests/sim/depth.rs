@@ -1,5 +1,5 @@
-//! Reads of one file on a drive that serves many requests at once: how many are under way is in the
-//! time that they take.
+//! Many readers of one file on a drive that serves many requests at once: how many are under way is
+//! in the time that they take.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_depth`. Time is simulated:
 //! the drive's and that of moved cache lines, and no instruction takes any.
@@ -16,14 +16,15 @@ use dure_block::share;
 use dure_fs::{
     Begun, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, ReadMode, Stamp,
 };
+use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::sim::{Config, run};
-use dure_sync::{Arc, clock};
+use dure_sync::{Arc, CoreId, clock, thread};
 
 const PAGE: usize = 4096;
 /// Time of a request, and requests that the drive serves at once.
 const REQUEST_NS: u64 = 80_000;
 const AT_ONCE: u64 = 128;
-/// Reads for each that is under way.
+/// Reads of each reader.
 const READS: u64 = 12;
 const FILE_PAGES: u64 = 4096;
 
@@ -85,6 +86,48 @@ fn assert_rate(what: &str, reads: u64, ns: u64, depth: u64) {
     let percent = possible_ns * 100 / ns;
     println!("{what}: {reads} reads in {ns} ns, {percent} % of what the drive can do");
     assert!(percent >= 95, "{what}: {percent} %");
+}
+
+fn readers(count: u16) {
+    let body = move || {
+        let (fs, file) = cold();
+        let ready = AtomicU32::new(0);
+        let begun = AtomicU32::new(0);
+        let start = thread::scope(|scope| {
+            for core in 0..count {
+                let (fs, file, ready, begun) = (&fs, &file, &ready, &begun);
+                scope.spawn_on(CoreId::new(core), move || {
+                    ready.fetch_add(1, Ordering::AcqRel);
+                    while begun.load(Ordering::Acquire) == 0 {
+                        thread::yield_now();
+                    }
+                    for n in 0..READS {
+                        read(fs, file, page_of(core.into(), n, count.into()));
+                    }
+                });
+            }
+            while ready.load(Ordering::Acquire) < count.into() {
+                thread::yield_now();
+            }
+            let start = clock::monotonic_ns();
+            begun.store(1, Ordering::Release);
+            start
+        });
+        let ns = clock::monotonic_ns() - start;
+        let reads = u64::from(count) * READS;
+        assert_rate(&format!("{count} readers"), reads, ns, count.into());
+    };
+    run(Config::min_clock(usize::from(count) + 1), body);
+}
+
+#[test]
+fn sim_depth_64_readers_of_one_file_have_64_requests_under_way() {
+    readers(64);
+}
+
+#[test]
+fn sim_depth_192_readers_of_one_file_keep_the_drive_full() {
+    readers(192);
 }
 
 /// One task has as many under way as it wants.
