@@ -141,7 +141,7 @@ impl FileState {
     /// exclusively.
     pub(super) fn settle(&mut self, room: NodeRoom, size: Option<u64>) {
         assert!(
-            (self.pages.present() == 0 || self.cached_on.is_some())
+            (self.pages.is_empty() || self.cached_on.is_some())
                 && (self.pages.is_clean() || self.dirty_on.is_some()),
             "pages come to an inode that is listed"
         );

@@ -25,20 +25,24 @@ const PAGE: usize = 4096;
 const REQUEST_NS: u64 = 80_000;
 const AT_ONCE: u64 = 128;
 /// Reads of each reader.
-const READS: u64 = 12;
-const FILE_PAGES: u64 = 4096;
+const READS: u64 = 24;
+/// Reads of each before.
+const WARM_UP: u64 = 8;
+const FILE_PAGES: u64 = 8192;
 
-/// A volume with a file, of which nothing is in memory, on such a drive.
-fn cold() -> (FileSystem, InodeRef) {
-    let ram = Arc::new(RamDevice::new("drive", 16384));
+/// A volume for so many cores with a file, of which nothing is in memory, on such a drive.
+fn cold(cores: u16) -> (FileSystem, InodeRef) {
+    let blocks = 2 * FILE_PAGES + u64::from(cores) * 16 * 32;
+    let ram = Arc::new(RamDevice::new("drive", blocks));
     let format = FormatOptions {
-        journals: Some(4),
+        journals: Some(cores.into()),
+        segment_blocks: Some(32),
         ..FormatOptions::default()
     };
     FileSystem::format(share(Arc::clone(&ram)), &format).unwrap();
     let options = MountOptions {
         background: dure_fs::Background::None,
-        cache_bytes: 64 << 20,
+        cache_bytes: 128 << 20,
         ..MountOptions::default()
     };
     let fs = FileSystem::open(share(Arc::clone(&ram)), options.clone()).unwrap();
@@ -76,7 +80,7 @@ fn read(fs: &FileSystem, file: &InodeRef, page: u64) {
 /// file, which reads more.
 fn page_of(reader: u64, n: u64, readers: u64) -> u64 {
     let number = n * readers + reader;
-    // Of 64 pages the last ones were read before. 61 and 3780 have no common factor.
+    // Of 64 pages the last ones were read before. 61 and 7620 have no common factor.
     let place = number * 61 % ((FILE_PAGES / 64 - 1) * 60);
     64 + place / 60 * 64 + place % 60
 }
@@ -90,20 +94,20 @@ fn assert_rate(what: &str, reads: u64, ns: u64, depth: u64) {
 
 fn readers(count: u16) {
     let body = move || {
-        let (fs, file) = cold();
-        let ready = AtomicU32::new(0);
-        let begun = AtomicU32::new(0);
+        let (fs, file) = cold(count);
+        let (ready, begun) = (AtomicU32::new(0), AtomicU32::new(0));
         let start = thread::scope(|scope| {
             for core in 0..count {
                 let (fs, file, ready, begun) = (&fs, &file, &ready, &begun);
                 scope.spawn_on(CoreId::new(core), move || {
+                    let read = |n| read(fs, file, page_of(core.into(), n, count.into()));
+                    // The inode lock learns that cores share the file.
+                    (0..WARM_UP).for_each(read);
                     ready.fetch_add(1, Ordering::AcqRel);
                     while begun.load(Ordering::Acquire) == 0 {
                         thread::yield_now();
                     }
-                    for n in 0..READS {
-                        read(fs, file, page_of(core.into(), n, count.into()));
-                    }
+                    (WARM_UP..WARM_UP + READS).for_each(read);
                 });
             }
             while ready.load(Ordering::Acquire) < count.into() {
@@ -134,7 +138,7 @@ fn sim_depth_192_readers_of_one_file_keep_the_drive_full() {
 #[test]
 fn sim_depth_one_thread_has_32_reads_under_way() {
     run(Config::min_clock(1), || {
-        let (fs, file) = cold();
+        let (fs, file) = cold(4);
         let (depth, reads) = (32, 32 * READS);
         let mut under_way = std::collections::VecDeque::new();
         let start = clock::monotonic_ns();

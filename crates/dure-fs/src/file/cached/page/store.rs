@@ -124,7 +124,7 @@ impl PageStore {
 
     /// Gives the memory back that a store without pages needs no more.
     pub(crate) fn tidy(&mut self) {
-        if self.present() == 0 {
+        if self.is_empty() {
             self.0 = None;
         }
     }
@@ -137,12 +137,11 @@ pub(crate) struct Pages {
     first: Chunk,
     /// The others, by page / 4096.
     groups: BTreeMap<u64, Box<Group>>,
-    /// Relaxed: counts, which publish nothing.
-    present: AtomicU64,
     /// As the bits of dirty pages.
     dirty: AtomicU64,
     writing: u64,
-    /// Pages that can be had again from where a read costs little. Relaxed, as `present`.
+    /// Pages that can be had again from where a read costs little. Relaxed: a count, which
+    /// publishes nothing.
     cheap: AtomicU64,
     /// Where eviction goes on.
     hand: u64,
@@ -155,7 +154,6 @@ impl Pages {
         Pages {
             first: Chunk::new(),
             groups: BTreeMap::new(),
-            present: AtomicU64::new(0),
             dirty: AtomicU64::new(0),
             writing: 0,
             cheap: AtomicU64::new(0),
@@ -164,9 +162,20 @@ impl Pages {
         }
     }
 
+    /// Whether no page is in memory. They are not counted: who puts one in would write to a line
+    /// that all others read.
+    pub(crate) fn is_empty(&self) -> bool {
+        let is_empty = |group: &Group| group.chunks.iter().all(|chunk| chunk.get().is_none());
+        self.first.present() == 0 && self.groups.values().all(|group| is_empty(group))
+    }
+
     /// Pages in memory.
+    #[cfg(test)]
     pub(crate) fn present(&self) -> u64 {
-        self.present.load(Ordering::Relaxed)
+        let chunks = self.groups.values().flat_map(|group| &group.chunks);
+        let chunks = chunks.filter_map(|chunk| chunk.get()).map(|chunk| &**chunk);
+        let count = |chunk: &Chunk| u64::from(chunk.present().count_ones());
+        count(&self.first) + chunks.map(count).sum::<u64>()
     }
 
     /// Pages that wait for write-back.
@@ -307,11 +316,7 @@ impl Pages {
     }
 
     fn insert(&self, page: u64, frame: Frame) -> Result<(), Frame> {
-        let (is_new, frame) = self.chunk_or_new(page).insert(bit(page), frame);
-        if is_new {
-            self.present.fetch_add(1, Ordering::Relaxed);
-        }
-        frame.map_or(Ok(()), Err)
+        self.chunk_or_new(page).insert(bit(page), frame)
     }
 
     /// The same of a page that is not present, for the holder of the exclusive inode lock.

@@ -294,27 +294,26 @@ impl Volume {
         let file = state.file();
         let (page, pages) = (wanted.start, wanted.end - wanted.start);
         let size_pages = size.div_ceil(BLOCK_BYTES_U64);
-        let limit = size_pages.min(file.map_end().max(page + 1));
         // Not the first one: it was missing a moment ago, and the read is of that moment.
-        let behind = |to: u64| file.pages.next_present(page + 1..to);
-        let end = behind(limit).unwrap_or(limit);
-        let mut map = MapReader::new(self, inode);
+        let next_in = |to: u64| file.pages.next_present(page + 1..to).unwrap_or(to);
         if file.is_cut(page) {
-            let end = behind(size_pages).unwrap_or(size_pages);
-            return Ok(Gap::Zero(end - page));
+            return Ok(Gap::Zero(next_in(size_pages) - page));
         }
-        // Far enough for a whole hole to be zeroed in one step, not so far that the walk is long.
-        let (next, slot) = match map.next_mapped(page, end.min(page + (1 << 20)))? {
-            None => return Ok(Gap::Zero(end.min(page + (1 << 20)) - page)),
-            Some((next, _)) if next > page => return Ok(Gap::Zero(next - page)),
-            Some(found) => found,
-        };
-        assert_eq!(next, page);
+        let mut map = MapReader::new(self, inode);
+        let slot = map.slot(page)?;
         if slot.is_unwritten() {
             return Ok(Gap::Zero(1));
         }
+        if slot.is_hole() {
+            // Far enough for a whole hole to be zeroed in one step, not so far that the walk is long.
+            let limit = size_pages.min(file.map_end().max(page + 1));
+            let end = next_in(limit).min(page + (1 << 20));
+            let mapped = map.next_mapped(page, end)?;
+            return Ok(Gap::Zero(mapped.map_or(end, |(next, _)| next) - page));
+        }
         let mut slots = vec![slot];
-        for next in page + 1..end.min(page + pages) {
+        // No further than wanted: other cores change what pages there are.
+        for next in page + 1..next_in(size_pages.min(page + pages)) {
             let slot = map.slot(next)?;
             let in_a_row = contiguous([slots[slots.len() - 1].block(), slot.block()], 2) == 2;
             if !slot.is_written() || !in_a_row {

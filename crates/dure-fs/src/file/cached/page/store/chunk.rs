@@ -83,9 +83,8 @@ impl Chunk {
         }
     }
 
-    /// Puts a page in, unless another task has done so: then its frame comes back. True: the page
-    /// is present only from now on.
-    pub(super) fn insert(&self, bit: u64, frame: Frame) -> (bool, Option<Frame>) {
+    /// Puts a page in, unless another task has done so: then its frame comes back.
+    pub(super) fn insert(&self, bit: u64, frame: Frame) -> Result<(), Frame> {
         let (row, column) = place(bit);
         let row = self.rows[row].get_or_init(Box::default);
         let set = row[column].set(frame.into());
@@ -94,8 +93,8 @@ impl Chunk {
         }
         // Who finds the place taken says so too: it goes on with a page that is present. Release:
         // publishes the page, AcqRel also that of another task.
-        let before = self.present.fetch_or(bit, Ordering::AcqRel);
-        (before & bit == 0, set.err().map(Page::into_frame))
+        self.present.fetch_or(bit, Ordering::AcqRel);
+        set.map_err(Page::into_frame)
     }
 
     pub(super) fn remove(&mut self, bit: u64) -> Frame {

@@ -76,7 +76,6 @@ impl Pages {
             let dirty = chunk.dirty() & bit(page) != 0;
             let cheap = chunk.cheap() & bit(page) != 0;
             let frame = chunk.remove(bit(page));
-            *self.present.get_mut() -= 1;
             *self.cheap.get_mut() -= u64::from(cheap);
             *self.dirty.get_mut() -= u64::from(dirty);
             self.tidy_chunk(page);
@@ -157,7 +156,6 @@ impl Pages {
             taken(chunk.remove(victim));
             victims &= !victim;
         }
-        *self.present.get_mut() -= u64::from(count);
         *self.cheap.get_mut() -= u64::from(cheap);
         self.tidy_chunk(page);
         to_usize(count.into())
