@@ -19,8 +19,8 @@ pub const OVERWRITE_TIMES: u8 = 61;
 /// The attributes of an inode, held by a task that changes them; several in ascending inode number,
 /// held over reads of nodes.
 pub const ATTRIBUTES: u8 = 62;
-/// Pages that those who share a file have added to it; held over reads of nodes.
-pub const PENDING_PAGES: u8 = 64;
+/// What those who share a file have added to it; held over reads of nodes.
+pub const GROWTH: u8 = 64;
 /// A core's list of inodes with dirty pages.
 pub const DIRTY_LIST: u8 = 70;
 /// A core's list of inodes with pages.

@@ -12,8 +12,11 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::random::Seeded;
-use dure_sync::{Arc, CoreId, Mutex, PerCore, clock, core_count, current_core, thread};
+use dure_sync::{
+    Arc, CachePadded, CoreId, Mutex, PerCore, clock, core_count, current_core, thread,
+};
 
 use crate::rank::{CHANNELS_RANK, LANE_RANK};
 use crate::{BLOCK_BYTES, Device, DeviceInfo, Io, Op, Poll, Request, Result, Slot};
@@ -149,6 +152,36 @@ struct Channels {
     bus_free_ns: u64,
 }
 
+/// Channels of which each request takes as long as any other: the one that began first is free
+/// first, so they are used in turn. Many cores share no more than the turn.
+#[derive(Debug)]
+struct InTurn {
+    /// Relaxed: a number.
+    turn: CachePadded<AtomicU64>,
+    /// When each is free again. Relaxed: times.
+    free_ns: Box<[CachePadded<AtomicU64>]>,
+}
+
+impl InTurn {
+    fn new(channels: u32) -> InTurn {
+        InTurn {
+            turn: CachePadded::default(),
+            free_ns: (0..channels).map(|_| CachePadded::default()).collect(),
+        }
+    }
+
+    /// When a request is complete that arrives now.
+    fn due_ns(&self, now: u64, served_ns: u64) -> u64 {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let channels = u64::try_from(self.free_ns.len()).expect("few channels");
+        let channel = usize::try_from(turn % channels).expect("few channels");
+        let free = &self.free_ns[channel];
+        let due = |free_ns: u64| now.max(free_ns).saturating_add(served_ns);
+        let before = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ns| Some(due(ns)));
+        due(before.unwrap_or_else(|ns| ns))
+    }
+}
+
 /// A slow device.
 #[derive(Debug)]
 pub struct DelayDevice {
@@ -157,8 +190,10 @@ pub struct DelayDevice {
     model: Model,
     /// [223] Of each core.
     lanes: PerCore<Mutex<LANE_RANK, Lane>>,
-    /// [224] Only used if channels or bandwidth are limited.
+    /// [224] Only used if channels or bandwidth are limited, and not `in_turn`.
     channels: Mutex<CHANNELS_RANK, Channels>,
+    /// If all that is limited is the number of requests of a fixed time.
+    in_turn: Option<InTurn>,
 }
 
 impl DelayDevice {
@@ -198,7 +233,11 @@ impl DelayDevice {
         info.volatile_cache |= !model.flush.is_zero();
         info.in_memory = false;
         let channels = model.channels.map_or(0, NonZeroU32::get);
+        let is_fixed = model.spread == Spread::Fixed && model.read == model.write;
+        let is_plain = is_fixed && model.write_block.is_zero() && model.bytes_per_second.is_none();
+        let in_turn = (channels > 0 && is_plain).then(|| InTurn::new(channels));
         Self {
+            in_turn,
             below,
             info,
             model,
@@ -225,6 +264,11 @@ impl DelayDevice {
         let now = clock::monotonic_ns();
         if self.model.channels.is_none() && self.model.bytes_per_second.is_none() {
             return now.saturating_add(served_ns);
+        }
+        if let Some(channels) = &self.in_turn
+            && served_ns > 0
+        {
+            return channels.due_ns(now, served_ns);
         }
         let transfer_ns = self.model.bytes_per_second.map_or(0, |rate| {
             bytes_of(blocks).saturating_mul(1_000_000_000) / rate.get()

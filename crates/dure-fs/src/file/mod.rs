@@ -54,7 +54,7 @@ pub use seek::SeekTarget;
 pub use state::Stamp;
 pub use sync::SyncScope;
 
-pub(crate) use cached::{PAGE_BYTES, PageCache, PendingPages, ReadAhead, Readings};
+pub(crate) use cached::{Growth, PAGE_BYTES, PageCache, ReadAhead, Readings};
 pub(crate) use marks::PendingMarks;
 pub(crate) use seek_hint::{SeekHint, VisibleSize};
 pub(crate) use sharing::Sharing;

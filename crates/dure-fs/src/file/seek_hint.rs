@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //! A task that holds the inode exclusively, or the inode shared and the pending pages
-//! ([`super::PendingPages`]) exclusively, says here what it is about to change, before others can
+//! ([`super::Growth`]) exclusively, says here what it is about to change, before others can
 //! see it: first whether pages get data or become holes, then the size. So a stretch is true when
 //! it is read, and what a seek has returned is there for the next call, whatever that locks. A
 //! stretch is stored only where none is, by a holder of the shared inode lock that keeps out

@@ -4,7 +4,7 @@ use dure_store::units::Mark;
 use dure_sync::range_lock::RangeLock;
 use dure_sync::{OnceLock, PerCoreRwLock};
 
-use super::cached::PendingPages;
+use super::cached::Growth;
 use super::direct::StoredTime;
 use super::marks::OverwriteMarks;
 use super::seek_hint::Stretches;
@@ -29,8 +29,8 @@ struct Contended {
     ranges: RangeLock<RANGE>,
     /// What a task does that finds its range taken.
     wait: RangeWait,
-    /// Pages that were added under the shared inode lock.
-    pending_pages: PendingPages,
+    /// What was added under the shared inode lock.
+    growth: Growth,
     overwrites: Overwrites,
     sync_rounds: SyncRounds,
 }
@@ -58,10 +58,10 @@ impl Sharing {
             .map(|contended| (&contended.ranges, contended.wait))
     }
 
-    /// The pages that the state lacks.
+    /// What the state lacks.
     #[inline]
-    pub(crate) fn pending_pages(&self) -> Option<&PendingPages> {
-        self.contended().map(|contended| &contended.pending_pages)
+    pub(crate) fn growth(&self) -> Option<&Growth> {
+        self.contended().map(|contended| &contended.growth)
     }
 }
 
@@ -110,7 +110,7 @@ impl Inode {
                 Box::new(Contended {
                     ranges: RangeLock::within(config, &volume.range_words),
                     wait: volume.options.range_wait,
-                    pending_pages: PendingPages::default(),
+                    growth: Growth::default(),
                     overwrites: Overwrites::default(),
                     sync_rounds: SyncRounds::default(),
                 })

@@ -95,7 +95,7 @@ const RUN_WRITES: u32 = 64;
 /// dirty pages go into the data by write-back.
 #[derive(Debug, Default)]
 pub(crate) struct FileState {
-    /// Bytes, as users see them; while pages wait in [`super::PendingPages`], a lower bound.
+    /// Bytes, as users see them; while growth waits in [`super::Growth`], a lower bound.
     size: u64,
     /// Bytes, as the inode's data says.
     logged: u64,
@@ -137,18 +137,17 @@ impl FileState {
         self.size = size;
     }
 
-    /// Pages and a size that were pending are in the state from now on. The caller holds the inode
+    /// What the file has grown by is in the state from now on. The caller holds the inode
     /// exclusively.
-    pub(super) fn settle(&mut self, pages: PageStore, room: NodeRoom, size: Option<u64>) {
+    pub(super) fn settle(&mut self, room: NodeRoom, size: Option<u64>) {
         assert!(
-            (pages.present() == 0 || self.cached_on.is_some())
-                && (pages.is_clean() || self.dirty_on.is_some()),
+            (self.pages.is_empty() || self.cached_on.is_some())
+                && (self.pages.is_clean() || self.dirty_on.is_some()),
             "pages come to an inode that is listed"
         );
-        self.pages.absorb(pages);
         self.room.absorb(room);
         if let Some(size) = size {
-            assert!(size > self.size, "pending pages make a file shorter");
+            assert!(size > self.size, "growth makes a file shorter");
             self.size = size;
         }
     }
@@ -207,12 +206,12 @@ impl FileState {
     }
 
     /// Blocks on the medium, of which there are `placed`, and those that pages waiting for
-    /// write-back need, `pending` ones too: a file must not look as if it had a hole where data
+    /// write-back need: a file must not look as if it had a hole where data
     /// waits. Only the map knows which of these pages have a block already, so the final number may
     /// be lower, but not higher than the pages of the file.
-    pub(crate) fn blocks(&self, placed: u64, size: u64, pending: u64) -> u64 {
+    pub(crate) fn blocks(&self, placed: u64, size: u64) -> u64 {
         let pages = size.div_ceil(BLOCK_BYTES_U64);
-        let waiting = self.pages.unclean() + pending;
+        let waiting = self.pages.unclean();
         placed.max(pages.min(placed + waiting))
     }
 

@@ -9,7 +9,7 @@ use dure_sync::PerCoreReadGuard;
 use super::attribute_cache::{DataPart, PlainPart};
 use super::last_writer::Writer;
 use super::times::latest;
-use crate::file::{FileState, PendingPages};
+use crate::file::{FileState, Growth};
 use crate::inode::{Inode, InodeId, InodeRef, InodeState};
 use crate::ranks::INODE;
 use crate::volume::FileSystem;
@@ -190,15 +190,12 @@ pub(crate) fn asked(
 ) -> Option<Attributes> {
     // The file does not grow until its size is cached: a task that lets it grow removes the size
     // first.
-    let pending_pages = inode.state().pending_pages().map(PendingPages::share);
-    let pending = pending_pages
-        .as_ref()
-        .map_or(0, |pending_pages| pending_pages.pending());
+    let _growth = inode.state().growth().map(Growth::share);
     let head = inode.data_head();
     let (writer, attributes, data) = loop {
         let writer = inode.state().attribute_writer().now();
         let attributes = inode.attributes();
-        let data = inode.data_part_with(state, &head, pending);
+        let data = inode.data_part_with(state, &head);
         // Else attributes may have changed before the data did, which is shown without them.
         if inode.state().attribute_writer().now() == writer {
             break (writer, attributes, data);
@@ -208,8 +205,8 @@ pub(crate) fn asked(
     let plain_holds = || inode.plain_holds(state, &plain, writer);
     // Overwrites without a page cache store times under the shared lock.
     let data_holds = || match inode.sharing.get() {
-        None => inode.data_part_with(state, &head, pending) == data,
-        Some(_) => inode.data_part_with(state, &inode.data_head(), pending) == data,
+        None => inode.data_part_with(state, &head) == data,
+        Some(_) => inode.data_part_with(state, &inode.data_head()) == data,
     };
     inode
         .state()
@@ -268,17 +265,16 @@ impl Inode {
     /// What stat shows of the data. The caller holds the inode exclusively; the fold of a directory
     /// is loaded.
     pub(crate) fn data_part(&self, state: &InodeState) -> DataPart {
-        self.data_part_with(state, &self.data_head(), 0)
+        self.data_part_with(state, &self.data_head())
     }
 
-    /// As `Inode::data_part`, of the head as logged, with `pending` pages that are not in the
-    /// state; the caller keeps other tasks from adding to them.
-    fn data_part_with(&self, state: &InodeState, data: &DataHead, pending: u64) -> DataPart {
+    /// As `Inode::data_part`, of the head as logged; the caller keeps other tasks from adding pages.
+    fn data_part_with(&self, state: &InodeState, data: &DataHead) -> DataPart {
         let (mtime, ctime) = state.data_times(data);
         let (size, blocks) = match state.if_file() {
             Some(file) => {
                 let size = self.state().seek_hint().size();
-                (size, file.blocks(data.blocks.get(), size, pending))
+                (size, file.blocks(data.blocks.get(), size))
             }
             None => (data.size.get(), data.blocks.get()),
         };

@@ -39,7 +39,7 @@ use super::attribute_cache::{AttributeCache, DataPart, PlainPart};
 use super::attribute_lock::AttributeState;
 use super::last_writer::LastWriter;
 use super::{Inode, InodeState, StateChange};
-use crate::file::{PendingPages, SeekHint};
+use crate::file::{Growth, SeekHint};
 use crate::ranks::{ATTRIBUTES, INODE, WRITEBACK};
 use crate::volume::Volume;
 
@@ -229,7 +229,7 @@ impl<'i> StateLock<'i> {
 
     /// Locks the state shared if that needs no waiting, with all pages moved into it.
     pub(crate) fn try_read_whole(self) -> Option<PerCoreReadGuard<'i, INODE, InodeState>> {
-        if self.pages_wait() {
+        if self.growth_waits() {
             drop(self.try_write()?);
         }
         self.0.content.lock.try_read()
@@ -241,16 +241,16 @@ impl<'i> StateLock<'i> {
         self.0.content.lock.note_writer()
     }
 
-    /// Pages added under the shared lock, if tasks share the file. The caller holds the state.
+    /// What was added under the shared lock, if tasks share the file. The caller holds the state.
     #[inline]
-    pub(crate) fn pending_pages(self) -> Option<&'i PendingPages> {
-        self.0.sharing.get()?.pending_pages()
+    pub(crate) fn growth(self) -> Option<&'i Growth> {
+        self.0.sharing.get()?.growth()
     }
 
-    /// Whether there are pages that the state lacks. The caller holds the state shared, or asks for
-    /// a hint.
-    pub(crate) fn pages_wait(self) -> bool {
-        self.pending_pages().is_some_and(PendingPages::is_waiting)
+    /// Whether there is something that the state lacks. The caller holds the state shared, or asks
+    /// for a hint.
+    pub(crate) fn growth_waits(self) -> bool {
+        self.growth().is_some_and(Growth::is_waiting)
     }
 
     /// The lock of the attributes.
@@ -302,13 +302,13 @@ impl<'i> StateLock<'i> {
         self.forget();
     }
 
-    /// Moves pages that holders of the shared lock have added into the state.
+    /// Moves what holders of the shared lock have added into the state.
     #[inline]
     fn take_over(self, state: &mut InodeState) {
-        if let Some(pending_pages) = self.pending_pages()
-            && pending_pages.is_waiting()
+        if let Some(growth) = self.growth()
+            && growth.is_waiting()
         {
-            pending_pages.move_into(state.file_mut());
+            growth.move_into(state.file_mut());
         }
     }
 

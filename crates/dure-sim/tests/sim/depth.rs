@@ -1,5 +1,5 @@
-//! Reads of one file on a drive that serves many requests at once: how many are under way is in the
-//! time that they take.
+//! Many readers of one file on a drive that serves many requests at once: how many are under way is
+//! in the time that they take.
 //!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_depth`. Time is simulated:
 //! the drive's and that of moved cache lines, and no instruction takes any.
@@ -16,28 +16,33 @@ use dure_block::share;
 use dure_fs::{
     Begun, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode, ReadMode, Stamp,
 };
+use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::sim::{Config, run};
-use dure_sync::{Arc, clock};
+use dure_sync::{Arc, CoreId, clock, thread};
 
 const PAGE: usize = 4096;
 /// Time of a request, and requests that the drive serves at once.
 const REQUEST_NS: u64 = 80_000;
 const AT_ONCE: u64 = 128;
-/// Reads for each that is under way.
-const READS: u64 = 12;
-const FILE_PAGES: u64 = 4096;
+/// Reads of each reader.
+const READS: u64 = 24;
+/// Reads of each before.
+const WARM_UP: u64 = 8;
+const FILE_PAGES: u64 = 8192;
 
-/// A volume with a file, of which nothing is in memory, on such a drive.
-fn cold() -> (FileSystem, InodeRef) {
-    let ram = Arc::new(RamDevice::new("drive", 16384));
+/// A volume for so many cores with a file, of which nothing is in memory, on such a drive.
+fn cold(cores: u16) -> (FileSystem, InodeRef) {
+    let blocks = 2 * FILE_PAGES + u64::from(cores) * 16 * 32;
+    let ram = Arc::new(RamDevice::new("drive", blocks));
     let format = FormatOptions {
-        journals: Some(4),
+        journals: Some(cores.into()),
+        segment_blocks: Some(32),
         ..FormatOptions::default()
     };
     FileSystem::format(share(Arc::clone(&ram)), &format).unwrap();
     let options = MountOptions {
         background: dure_fs::Background::None,
-        cache_bytes: 64 << 20,
+        cache_bytes: 128 << 20,
         ..MountOptions::default()
     };
     let fs = FileSystem::open(share(Arc::clone(&ram)), options.clone()).unwrap();
@@ -75,7 +80,7 @@ fn read(fs: &FileSystem, file: &InodeRef, page: u64) {
 /// file, which reads more.
 fn page_of(reader: u64, n: u64, readers: u64) -> u64 {
     let number = n * readers + reader;
-    // Of 64 pages the last ones were read before. 61 and 3780 have no common factor.
+    // Of 64 pages the last ones were read before. 61 and 7620 have no common factor.
     let place = number * 61 % ((FILE_PAGES / 64 - 1) * 60);
     64 + place / 60 * 64 + place % 60
 }
@@ -87,11 +92,53 @@ fn assert_rate(what: &str, reads: u64, ns: u64, depth: u64) {
     assert!(percent >= 95, "{what}: {percent} %");
 }
 
+fn readers(count: u16) {
+    let body = move || {
+        let (fs, file) = cold(count);
+        let (ready, begun) = (AtomicU32::new(0), AtomicU32::new(0));
+        let start = thread::scope(|scope| {
+            for core in 0..count {
+                let (fs, file, ready, begun) = (&fs, &file, &ready, &begun);
+                scope.spawn_on(CoreId::new(core), move || {
+                    let read = |n| read(fs, file, page_of(core.into(), n, count.into()));
+                    // The inode lock learns that cores share the file.
+                    (0..WARM_UP).for_each(read);
+                    ready.fetch_add(1, Ordering::AcqRel);
+                    while begun.load(Ordering::Acquire) == 0 {
+                        thread::yield_now();
+                    }
+                    (WARM_UP..WARM_UP + READS).for_each(read);
+                });
+            }
+            while ready.load(Ordering::Acquire) < count.into() {
+                thread::yield_now();
+            }
+            let start = clock::monotonic_ns();
+            begun.store(1, Ordering::Release);
+            start
+        });
+        let ns = clock::monotonic_ns() - start;
+        let reads = u64::from(count) * READS;
+        assert_rate(&format!("{count} readers"), reads, ns, count.into());
+    };
+    run(Config::min_clock(usize::from(count) + 1), body);
+}
+
+#[test]
+fn sim_depth_64_readers_of_one_file_have_64_requests_under_way() {
+    readers(64);
+}
+
+#[test]
+fn sim_depth_192_readers_of_one_file_keep_the_drive_full() {
+    readers(192);
+}
+
 /// One task has as many under way as it wants.
 #[test]
 fn sim_depth_one_thread_has_32_reads_under_way() {
     run(Config::min_clock(1), || {
-        let (fs, file) = cold();
+        let (fs, file) = cold(4);
         let (depth, reads) = (32, 32 * READS);
         let mut under_way = std::collections::VecDeque::new();
         let start = clock::monotonic_ns();

@@ -12,6 +12,7 @@ mod depth;
 mod directories;
 mod dirty_limit;
 mod fs;
+mod growth;
 mod journal_lines;
 mod lines;
 mod many_cores;
@@ -19,7 +20,7 @@ mod media;
 mod names;
 mod orders;
 mod paths;
-mod pending_pages;
+
 mod pins;
 mod profiles;
 mod range_lines;

@@ -226,7 +226,7 @@ impl PageCache {
 
     /// Takes the inode off the lists it has no business on any more. The caller holds the inode.
     pub(super) fn unlist(&self, inode: &Inode, file: &mut FileState, clean: bool) {
-        if file.pages.present() == 0
+        if file.pages.is_empty()
             && let Some(core) = file.cached_on.take()
         {
             self.cached.get(core).lock().inodes.remove(&inode.ino.0);

@@ -5,11 +5,12 @@
 //!
 //! **Structure.** [`page`] holds pages per inode and counts their memory; `read`, `write` and
 //! [`write_shared`] copy out of them and into them; `seek` and `truncate` look at them besides the
-//! map; `waits` tells callers that must not wait; [`pending_pages`] has new pages of contended files; [`writeback`] turns dirty pages into
+//! map; `waits` tells callers that must not wait; [`growth`] is what writers have added to contended
+//! files; [`writeback`] turns dirty pages into
 //! operations; [`dirty_count`] counts them, [`dirty_limit`] slows writers down; [`cache`] ties pages to the
 //! volume. All calls from outside come through
 //! [`Body::Cached`](super::body::Body::Cached); apart from that the state of a file has its
-//! [`PageStore`], and what tasks share of it the [`PendingPages`].
+//! [`PageStore`], and what tasks share of it the [`Growth`].
 //!
 //! # Invariants
 //! Only what is here knows of pages in memory; the map and what else a file has on the device is
@@ -20,8 +21,8 @@
 mod cache;
 mod dirty_count;
 mod dirty_limit;
+mod growth;
 mod page;
-mod pending_pages;
 mod read;
 mod seek;
 mod transaction;
@@ -32,7 +33,7 @@ mod write_shared;
 mod writeback;
 
 pub(crate) use cache::{PAGE_BYTES, PageCache};
+pub(crate) use growth::Growth;
 pub(in crate::file) use page::PageStore;
-pub(crate) use pending_pages::PendingPages;
 pub(crate) use read::{ReadAhead, Readings};
 pub(super) use writeback::{Extent, Way};

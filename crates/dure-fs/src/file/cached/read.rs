@@ -16,7 +16,6 @@ use dure_store::error::Result;
 use dure_store::units::{BLOCK_BYTES, to_u64};
 use dure_sync::Arc;
 
-use super::pending_pages::Writers;
 use crate::file::bytes::split;
 use crate::file::ranges::Range as HeldRange;
 use crate::file::read::ReadMode;
@@ -26,16 +25,17 @@ use crate::volume::{RangeRule, Volume};
 pub(crate) use self::ahead::ReadAhead;
 pub(crate) use self::readings::Readings;
 
+/// Whether others may write to pages concurrently with a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writers {
+    Concurrent,
+    None,
+}
+
 /// Copies from pages in memory until one is missing; returns how many bytes. `None`: every copy of
 /// a page was torn by concurrent writers.
 #[inline]
-fn copy_hits(
-    inode: &Inode,
-    state: &InodeState,
-    offset: u64,
-    buf: &mut [u8],
-    writers: Writers,
-) -> Option<usize> {
+fn copy_hits(state: &InodeState, offset: u64, buf: &mut [u8], writers: Writers) -> Option<usize> {
     let mut done = 0;
     while done < buf.len() {
         let (page, within) = split(offset + to_u64(done));
@@ -45,16 +45,7 @@ fn copy_hits(
             (Some(cached), Writers::None) => cached.load(within, part),
             (Some(cached), Writers::Concurrent) if cached.load_versioned(within, part) => {}
             (Some(_), Writers::Concurrent) => return None,
-            (None, _) => {
-                let pending_pages = inode.state().pending_pages();
-                match pending_pages
-                    .and_then(|pending_pages| pending_pages.load(page, within, part, writers))
-                {
-                    Some(true) => {}
-                    Some(false) => return None,
-                    None => break,
-                }
-            }
+            (None, _) => break,
         }
         done += len;
     }
@@ -174,9 +165,6 @@ impl Volume {
         let left = inode.size_up_to(state, end).saturating_sub(offset);
         let len = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         inode.note_read(self, state);
-        Some((
-            len,
-            copy_hits(inode, state, offset, &mut rest[..len], writers)?,
-        ))
+        Some((len, copy_hits(state, offset, &mut rest[..len], writers)?))
     }
 }

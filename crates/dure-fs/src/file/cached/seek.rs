@@ -6,8 +6,7 @@
 use dure_store::error::Result;
 use dure_store::units::BLOCK_BYTES_U64;
 
-use super::page::PageStore;
-use super::pending_pages::PendingPages;
+use super::growth::Growth;
 use crate::file::map::MapReader;
 use crate::file::seek::{STEP_PAGES, SeekTarget, stretch};
 use crate::inode::{Inode, InodeState};
@@ -26,7 +25,7 @@ impl Volume {
             let state = inode.state().read();
             let mut map = MapReader::new(self, inode);
             // No writer adds pages or moves the end until what was found is stored.
-            let pending_pages = inode.state().pending_pages().map(PendingPages::share);
+            let _growth = inode.state().growth().map(Growth::share);
             let size = inode.state().seek_hint().size();
             if offset >= size {
                 return Ok(None);
@@ -36,13 +35,9 @@ impl Volume {
                 return Ok((target == SeekTarget::Hole).then_some(size));
             }
             let step = end.min(page + STEP_PAGES);
-            let view = View {
-                state: &state,
-                pending_pages: pending_pages.as_ref().map(|held| &held.pages),
-            };
             let found = match target {
-                SeekTarget::Data => view.next_data(&mut map, page, step)?,
-                SeekTarget::Hole => view.next_hole(&mut map, page, step)?,
+                SeekTarget::Data => next_data(&state, &mut map, page, step)?,
+                SeekTarget::Hole => next_hole(&state, &mut map, page, step)?,
             };
             let last = step == end;
             let found = match (found, target) {
@@ -65,46 +60,40 @@ impl Volume {
     }
 }
 
-/// What a holder of the shared inode lock sees of the file's pages.
-struct View<'a> {
-    state: &'a InodeState,
-    /// The pending pages, if the file has any.
-    pending_pages: Option<&'a PageStore>,
+/// The first page of data from `from` on. The caller holds the inode.
+fn next_data(
+    state: &InodeState,
+    map: &mut MapReader<'_>,
+    from: u64,
+    to: u64,
+) -> Result<Option<u64>> {
+    let file = state.file();
+    let dirty = file.pages.next_unclean(from..to);
+    let to = dirty.unwrap_or(to).min(file.map_end());
+    let mut page = from;
+    while let Some((mapped, slot)) = map.next_mapped(page, to)? {
+        if slot.is_written() {
+            return Ok(Some(mapped));
+        }
+        page = mapped + 1;
+    }
+    Ok(dirty)
 }
 
-impl View<'_> {
-    fn next_data(&self, map: &mut MapReader<'_>, from: u64, to: u64) -> Result<Option<u64>> {
-        let file = self.state.file();
-        let dirty = file.pages.next_unclean(from..to);
-        let end = dirty.unwrap_or(to);
-        let pending_pages = self
-            .pending_pages
-            .and_then(|pending_pages| pending_pages.next_unclean(from..end));
-        let dirty = pending_pages.or(dirty);
-        let to = dirty.unwrap_or(to).min(file.map_end());
-        let mut page = from;
-        while let Some((mapped, slot)) = map.next_mapped(page, to)? {
-            if slot.is_written() {
-                return Ok(Some(mapped));
-            }
-            page = mapped + 1;
+/// The same of a hole.
+fn next_hole(
+    state: &InodeState,
+    map: &mut MapReader<'_>,
+    from: u64,
+    to: u64,
+) -> Result<Option<u64>> {
+    let file = state.file();
+    for page in from..to {
+        let mut written =
+            || -> Result<bool> { Ok(!file.is_cut(page) && map.slot(page)?.is_written()) };
+        if !file.pages.is_unclean(page) && !written()? {
+            return Ok(Some(page));
         }
-        Ok(dirty)
     }
-
-    fn next_hole(&self, map: &mut MapReader<'_>, from: u64, to: u64) -> Result<Option<u64>> {
-        let file = self.state.file();
-        for page in from..to {
-            let mut written =
-                || -> Result<bool> { Ok(!file.is_cut(page) && map.slot(page)?.is_written()) };
-            let unclean = file.pages.is_unclean(page)
-                || self
-                    .pending_pages
-                    .is_some_and(|pending_pages| pending_pages.is_unclean(page));
-            if !unclean && !written()? {
-                return Ok(Some(page));
-            }
-        }
-        Ok(None)
-    }
+    Ok(None)
 }

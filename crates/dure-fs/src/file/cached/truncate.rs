@@ -87,7 +87,7 @@ impl Volume {
         let state = inode.state().read();
         // Only a holder of the exclusive inode lock may list it.
         let waits = state.file().dirty_on.is_some();
-        if !waits || inode.state().pages_wait() || !self.is_end(inode, &state, size)? {
+        if !waits || inode.state().growth_waits() || !self.is_end(inode, &state, size)? {
             return Ok(false);
         }
         let change = state.file().stamp(Stamp::Set, self.now());

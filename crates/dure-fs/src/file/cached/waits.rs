@@ -29,12 +29,8 @@ impl Volume {
         };
         let end = offset.saturating_add(to_u64(len));
         let end = end.min(inode.size_up_to(&state, end));
-        let pending = inode.state().pending_pages();
         // Pages of holes count as missing: to know them, the map would have to be read.
-        let is_missing = |page: u64| {
-            let comes = || pending.is_some_and(|pending| pending.may_have(page));
-            !state.file().pages.contains(page) && !comes()
-        };
+        let is_missing = |page: u64| !state.file().pages.contains(page);
         offset < end && (split(offset).0..end.div_ceil(BLOCK_BYTES_U64)).any(is_missing)
     }
 

@@ -26,7 +26,6 @@ use smallvec::SmallVec;
 
 use super::cache::{Grant, Want};
 use super::waits::pages_lacking;
-use super::write_shared::overwrite_pending;
 use crate::file::bytes::{pages_of, split};
 use crate::file::map::{FILE_BYTES_MAX, MapReader};
 use crate::file::ranges::Range;
@@ -133,8 +132,7 @@ impl Volume {
         );
         let _access = self.write_access();
         let state = inode.state().read();
-        let done = overwrite(&state, offset, source, Readers::Concurrent)
-            || overwrite_pending(inode, &state, offset, source);
+        let done = overwrite(&state, offset, source, Readers::Concurrent);
         if done {
             let change = state.file().stamp(stamp, self.now());
             inode.state().changed_shared(change);
@@ -156,14 +154,8 @@ impl Volume {
                 let slot = MapReader::new(self, inode).slot(page)?;
                 Ok(slot.is_written() && !state.file().is_cut(page))
             };
-            let pending_pages = inode.state().pending_pages();
-            let cached = || {
-                state.file().pages.contains(page)
-                    || pending_pages.is_some_and(|pending_pages| {
-                        pending_pages.first_in(page..page + 1).is_some()
-                    })
-            };
-            if start >= end || !(cached() || mapped()?) {
+            let cached = state.file().pages.contains(page);
+            if start >= end || !(cached || mapped()?) {
                 return Ok(());
             }
             end
@@ -414,7 +406,7 @@ impl Volume {
                 frame
             }
         };
-        state.file_mut().pages.insert(page, frame);
+        state.file_mut().pages.insert_new(page, frame);
         Ok(())
     }
 }

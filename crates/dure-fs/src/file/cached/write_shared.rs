@@ -2,10 +2,10 @@
 //! lock.
 //!
 //! **Structure.** A step of a write that holds its range finds out what it lacks, takes memory and
-//! blocks with the inode released, fills pages of its own, and then, with the pending pages
-//! ([`super::pending_pages`]) held exclusively, puts all in at once: bytes into pages that are
-//! there, the new pages, the size. If it neither adds pages nor moves the end, nor writes to pages
-//! that are pending, it takes no lock of the pending pages.
+//! blocks with the inode released, fills pages of its own, and then, with the growth of the file
+//! ([`super::growth`]) held exclusively, puts all in: bytes into pages that are there, the new
+//! pages, the size. If it neither adds pages nor moves the end, it leaves the growth alone. A page
+//! that a reader has put in meanwhile is overwritten there.
 //!
 //! # Invariants
 //! All that can fail comes before the first change. The range keeps other writers from these bytes,
@@ -23,8 +23,8 @@ use dure_sync::range_lock::ByteRange;
 use smallvec::SmallVec;
 
 use super::cache::{Grant, Want};
+use super::growth::Grown;
 use super::page::{Page, PageStore};
-use super::pending_pages::{Pending, PendingPages};
 use super::write::{Place, Readers, Source};
 use crate::file::bytes::{pages_of, split};
 use crate::file::map::room::{extend, leaves};
@@ -41,14 +41,12 @@ struct Plan {
     end: u64,
     /// The size of the file, as far as it matters.
     size: u64,
-    /// Pages that are neither in the state nor pending.
+    /// Pages that are not in memory.
     new: SmallVec<[u64; 2]>,
-    /// Pages that are clean, of these and those.
+    /// Pages that are, and are clean.
     clean: usize,
     /// Map nodes that these and those need, for which the state has no block.
     nodes: NodePlaces,
-    /// Whether pages may be pending, come to the pending ones, or the file grows.
-    concerns_pending: bool,
 }
 
 /// The part of a write that goes into one page.
@@ -67,7 +65,6 @@ impl Plan {
         volume: &Volume,
         inode: &Inode,
         shared: &InodeState,
-        pending_pages: &PendingPages,
         range: ByteRange,
         (place, len): (Place, usize),
     ) -> Option<Plan> {
@@ -86,8 +83,6 @@ impl Plan {
             return None;
         }
         let pages = pages_of(offset, len);
-        let held =
-            (pages.clone().any(|page| pending_pages.may_have(page))).then(|| pending_pages.share());
         let (mut new, mut clean) = (SmallVec::new(), 0);
         for page in pages.clone() {
             if file.pages.contains(page) {
@@ -97,13 +92,12 @@ impl Plan {
                     }
                     clean += 1;
                 }
-            } else if let Some(held) = held.as_ref().filter(|held| held.pages.contains(page)) {
-                clean += usize::from(held.pages.get_dirty(page).is_none());
-            } else {
+            } else if file.pages.has_place(page) {
                 new.push(page);
+            } else {
+                return None;
             }
         }
-        let concerns_pending = held.is_some() || !new.is_empty() || end > size;
         let mut nodes = NodePlaces::new();
         let maps = clean > 0 || !new.is_empty();
         for leaf in leaves(pages).filter(|&leaf| maps && !file.room.covers(leaf)) {
@@ -117,9 +111,13 @@ impl Plan {
             size,
             new,
             clean,
-            concerns_pending: concerns_pending || !nodes.is_empty(),
             nodes,
         })
+    }
+
+    /// Whether the file grows, or gets pages.
+    fn adds(&self) -> bool {
+        !self.new.is_empty() || self.end > self.size || !self.nodes.is_empty()
     }
 
     fn pages(&self) -> std::ops::Range<u64> {
@@ -171,17 +169,12 @@ impl Volume {
         loop {
             let access = self.write_access();
             let state = inode.state().read();
-            let pending_pages = match inode.state().pending_pages() {
-                Some(pending_pages)
-                    if !matches!(self.options.volume_rules.ranges, RangeRule::Broken(_)) =>
-                {
-                    pending_pages
-                }
-                _ => return Ok(None),
-            };
+            let is_broken = matches!(self.options.volume_rules.ranges, RangeRule::Broken(_));
+            if inode.state().growth().is_none() || is_broken {
+                return Ok(None);
+            }
             let to = (place, source.len());
-            let Some(plan) = Plan::new(self, inode, &state, pending_pages, range.range(), to)
-            else {
+            let Some(plan) = Plan::new(self, inode, &state, range.range(), to) else {
                 return Ok(None);
             };
             let short = |count: usize| u32::try_from(count).expect("a step has few pages");
@@ -234,12 +227,11 @@ impl Volume {
         source: Source<'_>,
         mut grant: Option<&mut Grant<'_>>,
     ) -> bool {
-        if !plan.concerns_pending {
+        let pages = &shared.file().pages;
+        if !plan.adds() {
             // All these pages are there, so they are data for seeks already.
             for part in plan.parts() {
-                let to = (&shared.file().pages, Readers::Concurrent);
-                let is_there = overwrite_page(to, part, source, grant.as_deref_mut());
-                assert!(is_there, "a page went while the inode was held shared");
+                overwrite_page(pages, part, source, grant.as_deref_mut());
             }
             return true;
         }
@@ -256,36 +248,33 @@ impl Volume {
                 }
             }
         }
-        let pending_pages = inode
-            .state()
-            .pending_pages()
-            .expect("pending pages stay once they are made");
-        let mut held = pending_pages.take();
-        let taken = new.iter().any(|(page, _)| held.pages.contains(*page));
-        if taken || held.is_full() {
-            drop(held);
-            give_back(new, grant.as_deref_mut());
-            return false;
-        }
+        let growth = inode.state().growth();
+        let mut held = growth.expect("it stays once it is made").take();
         inode.state().seek_hint().data_comes(&plan.pages());
-        pending_pages.announce(&held, plan.new.iter().copied());
         let early = matches!(self.options.volume_rules.ranges, RangeRule::SizeFirst(_));
         if early {
             grow(inode, &mut held, plan.size, plan.end);
         }
+        let mut new = new.into_iter().peekable();
         for part in plan.parts() {
-            let state = (&shared.file().pages, Readers::Concurrent);
-            if !overwrite_page(state, part, source, grant.as_deref_mut()) {
-                let pending = (&held.pages, Readers::None);
-                overwrite_page(pending, part, source, grant.as_deref_mut());
-            }
-        }
-        for (page, frame) in new {
-            held.pages.insert(page, frame);
-            let newly = held.pages.set_dirty(page);
-            assert!(newly, "a new page is dirty already");
+            let frame = new.next_if(|(page, _)| *page == part.page);
+            let Some((page, frame)) = frame else {
+                overwrite_page(pages, part, source, grant.as_deref_mut());
+                continue;
+            };
             let grant = grant.as_mut().expect("new pages have been granted");
-            grant.use_block();
+            match pages.insert(page, frame) {
+                Ok(()) => {
+                    let newly = pages.set_dirty(page);
+                    assert!(newly, "a new page is dirty already");
+                    grant.use_block();
+                }
+                // A reader has put it in.
+                Err(frame) => {
+                    grant.give_back(frame);
+                    overwrite_page(pages, part, source, Some(grant));
+                }
+            }
         }
         if !plan.nodes.is_empty() {
             let grant = grant
@@ -304,15 +293,14 @@ impl Volume {
     pub(super) fn grow_shared(&self, inode: &Inode, range: &Range<'_>, size: u64) -> bool {
         let state = inode.state().read();
         let (file, before) = (state.file(), inode.state().seek_hint().size());
-        let Some(pending_pages) = inode.state().pending_pages() else {
+        let Some(growth) = inode.state().growth() else {
             return false;
         };
         let fits = file.dirty_on.is_some() && file.cut.is_none() && size > before;
         if !fits || !holds_end(range.range(), before) {
             return false;
         }
-        let mut held = pending_pages.take();
-        pending_pages.announce(&held, std::iter::empty());
+        let mut held = growth.take();
         grow(inode, &mut held, before, size);
         drop(held);
         let change = file.stamp(Stamp::Set, self.now());
@@ -353,24 +341,22 @@ impl Volume {
     }
 }
 
-/// Makes a page dirty and writes to it. False: it is not among these. The caller holds the part's
-/// range exclusively; no write-back has taken the page.
+/// Makes a page dirty that is in memory, and writes to it. The caller holds the part's range
+/// exclusively, and the inode; no write-back has taken the page.
 fn overwrite_page(
-    (pages, readers): (&PageStore, Readers),
+    pages: &PageStore,
     part: Part,
     source: Source<'_>,
     grant: Option<&mut Grant<'_>>,
-) -> bool {
-    let Some(cached) = pages.get(part.page) else {
-        return false;
-    };
+) {
+    let cached = pages.get(part.page);
+    let cached = cached.expect("a page stays while the inode is held shared");
     // Another task may have made it dirty since the plan: then the block granted for it is left.
     if pages.get_dirty(part.page).is_none() && pages.set_dirty(part.page) {
         let grant = grant.expect("clean pages have been granted");
         grant.use_block();
     }
-    part.copy(source, cached, readers);
-    true
+    part.copy(source, cached, Readers::Concurrent);
 }
 
 /// Whether the range keeps other writers from the end of a file of this size.
@@ -379,7 +365,7 @@ fn holds_end(range: ByteRange, size: u64) -> bool {
 }
 
 /// Makes the file this long, if it is shorter. The bytes are there.
-fn grow(inode: &Inode, held: &mut Pending, before: u64, size: u64) {
+fn grow(inode: &Inode, held: &mut Grown, before: u64, size: u64) {
     if size > before {
         assert_eq!(
             inode.state().seek_hint().size(),
@@ -398,38 +384,4 @@ fn give_back(frames: SmallVec<[(u64, Frame); 2]>, grant: Option<&mut Grant<'_>>)
             .into_iter()
             .for_each(|(_, frame)| grant.give_back(frame));
     }
-}
-
-/// Overwrites bytes of pages that are all dirty and within the file, some of them perhaps pending.
-/// The caller holds their range exclusively. False: nothing done.
-#[cold]
-pub(super) fn overwrite_pending(
-    inode: &Inode,
-    shared: &InodeState,
-    offset: u64,
-    source: Source<'_>,
-) -> bool {
-    let Some(pending_pages) = inode.state().pending_pages() else {
-        return false;
-    };
-    let end = offset + to_u64(source.len());
-    let pages = pages_of(offset, source.len());
-    let within = end <= inode.size_up_to(shared, end);
-    if !within || !pages.clone().any(|page| pending_pages.may_have(page)) {
-        return false;
-    }
-    let held = pending_pages.share();
-    let dirty = |page| {
-        let settled = shared.file().pages.get_dirty(page);
-        settled.or_else(|| held.pages.get_dirty(page))
-    };
-    if !pages.clone().all(|page| dirty(page).is_some()) {
-        return false;
-    }
-    for page in pages {
-        let part = Part::of(offset, end, page);
-        let cached = dirty(page).expect("every page was seen dirty above");
-        part.copy(source, cached, Readers::Concurrent);
-    }
-    true
 }

@@ -11,7 +11,7 @@
 //! # Invariants
 //! `held` covers every node that a dirty page of the file lacks. Nodes on the left edge are
 //! reserved with each page that makes the tree higher, since pages before it may be written back
-//! first. Owner: [inode.state], or [`crate::file::PendingPages`].
+//! first. Owner: [inode.state], or [`crate::file::Growth`].
 //!
 //! **On a crash** it is gone, as the dirty pages are.
 

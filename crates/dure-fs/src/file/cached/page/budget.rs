@@ -4,7 +4,8 @@
 //! **Structure.** What is left of the budget lies in one pool and in a stash per core. A core takes
 //! from its stash, fills it from the pool by a batch, and takes from other stashes when the pool is
 //! empty. **Invariants.** Pool + stashes + what was taken = the budget, always; taking is all or
-//! nothing and comes before the memory is used, so the bound is never exceeded. **On a crash**
+//! nothing and comes before the memory is used, so the bound is never exceeded; near the bound a
+//! task may find less than there is while another one takes. **On a crash**
 //! nothing remains.
 
 use dure_sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +64,7 @@ impl CacheBudget {
         let stash = self.stashes.get(core);
         add(stash, pages);
         // Two batches may stay, so that a core at the edge does not go to the pool each time.
-        let surplus = stash.load(Ordering::Relaxed).saturating_sub(2 * self.batch);
+        let surplus = available(stash.load(Ordering::Relaxed)).saturating_sub(2 * self.batch);
         if surplus > 0 && subtract(stash, surplus) {
             add(&self.pool, surplus);
         }
@@ -75,10 +76,10 @@ impl CacheBudget {
         let stashed: u64 = self
             .stashes
             .iter()
-            .map(|stash| stash.load(Ordering::Relaxed))
+            .map(|stash| available(stash.load(Ordering::Relaxed)))
             .sum();
         self.pages_max
-            .saturating_sub(stashed + self.pool.load(Ordering::Relaxed))
+            .saturating_sub(stashed + available(self.pool.load(Ordering::Relaxed)))
     }
 
     /// Collects credit that lies in other cores' stashes.
@@ -99,19 +100,32 @@ fn add(count: &AtomicU64, pages: u64) {
     count.fetch_add(pages, Ordering::Relaxed);
 }
 
-/// Takes `pages` if there are so many.
+/// What there is: a task that takes too much gives it back at once, and the count is below zero
+/// meanwhile.
+fn available(count: u64) -> u64 {
+    if count > u64::MAX / 2 { 0 } else { count }
+}
+
+/// Takes `pages` if there are so many. One update that no other task can make fail: where many do
+/// so at the same time, each moves the line once.
 fn subtract(count: &AtomicU64, pages: u64) -> bool {
-    let take = |have: u64| have.checked_sub(pages);
-    count
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-        .is_ok()
+    // Load first: where there is too little the line stays shared.
+    if available(count.load(Ordering::Relaxed)) < pages {
+        return false;
+    }
+    if available(count.fetch_sub(pages, Ordering::Relaxed)) >= pages {
+        return true;
+    }
+    add(count, pages);
+    false
 }
 
 /// Takes up to `pages`; returns how many.
 fn subtract_some(count: &AtomicU64, pages: u64) -> u64 {
-    let take = |have: u64| Some(have.saturating_sub(pages));
-    match count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
-        Ok(had) => had.min(pages),
-        Err(_) => 0,
+    let some = available(count.load(Ordering::Relaxed)).min(pages);
+    if some > 0 && subtract(count, some) {
+        some
+    } else {
+        0
     }
 }

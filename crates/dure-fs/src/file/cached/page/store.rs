@@ -3,16 +3,18 @@
 //! **Problem.** A file may be 100 TiB with three pages in memory, or have all of its pages there; a
 //! lookup must cost nanoseconds in both.
 //!
-//! **Structure.** Chunks of 64 pages with a bit per page and state; a chunk's frames are packed in
-//! page order, so that a chunk with one page is small. Chunk 0 is in place; the others hang in
-//! groups of 64 below an ordered map.
+//! **Structure.** Chunks of 64 pages with a bit per page and state, in rows of eight, so that a chunk
+//! with one page is small. Chunk 0 is in place; the others hang in groups of 64 below an ordered
+//! map. Pages, rows and chunks are filled once, so any number of tasks can put pages in at once;
+//! they leave, and groups come and go, under the exclusive inode lock.
 //!
 //! # Invariants
+//! A page comes to its place once; who comes later finds it there. It is present from then on.
 //! `dirty` and `writing` pages are present. A page that is dirty holds one reserved block (the
 //! volume's, counted by the caller that sets and takes the bit). A page that is neither dirty nor
-//! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state], or
-//! [super::super::pending_pages]; holders of the shared lock set reference bits and copy bytes: out
-//! of pages with a check of their sequence count (or, if the file has no range lock, without), into
+//! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state];
+//! holders of the shared lock put pages in, set reference bits and copy bytes: out of pages with a
+//! check of their sequence count (or, if the file has no range lock, without), into
 //! those of ranges that they hold exclusively, which are dirty or become so before. A page in
 //! write-back that is not dirty again keeps its bytes.
 //!
@@ -26,6 +28,7 @@ use std::ops::{Deref, DerefMut, Range};
 
 use dure_store::frames::Frame;
 use dure_store::units::to_usize;
+use dure_sync::OnceLock;
 use dure_sync::atomic::{AtomicU64, Ordering};
 
 use super::Page;
@@ -37,8 +40,7 @@ const GROUP_PAGES: u64 = CHUNK_PAGES * 64;
 
 #[derive(Debug)]
 struct Group {
-    chunks: [Option<Box<Chunk>>; GROUP_CHUNKS],
-    count: u32,
+    chunks: [OnceLock<Box<Chunk>>; GROUP_CHUNKS],
     /// Bit i: chunk i may have pages that are dirty or in write-back. As the bits of dirty pages.
     unclean: AtomicU64,
 }
@@ -81,11 +83,19 @@ impl DerefMut for PageStore {
 }
 
 impl PageStore {
-    /// Takes over all pages of another store, of which it has none.
-    pub(crate) fn absorb(&mut self, other: PageStore) {
-        if let Some(other) = other.0 {
-            Pages::absorb(self, *other);
-        }
+    /// Whether a page can be put in under the shared inode lock.
+    pub(crate) fn has_place(&self, page: u64) -> bool {
+        self.0.as_ref().is_some_and(|pages| pages.has_place(page))
+    }
+
+    /// Puts a clean page in where there is a place for it. It counts as used once it is used again:
+    /// a page that is read or written once must not displace those that are used often.
+    ///
+    /// # Errors
+    /// The frame, if another task has put the page in.
+    pub(crate) fn insert(&self, page: u64, frame: Frame) -> Result<(), Frame> {
+        let pages = self.0.as_ref().expect("a page comes to a place");
+        pages.insert(page, frame)
     }
 
     /// As [`Pages::get_mut`].
@@ -114,7 +124,7 @@ impl PageStore {
 
     /// Gives the memory back that a store without pages needs no more.
     pub(crate) fn tidy(&mut self) {
-        if self.present() == 0 {
+        if self.is_empty() {
             self.0 = None;
         }
     }
@@ -127,12 +137,12 @@ pub(crate) struct Pages {
     first: Chunk,
     /// The others, by page / 4096.
     groups: BTreeMap<u64, Box<Group>>,
-    present: u64,
     /// As the bits of dirty pages.
     dirty: AtomicU64,
     writing: u64,
-    /// Pages that can be had again from where a read costs little.
-    cheap: u64,
+    /// Pages that can be had again from where a read costs little. Relaxed: a count, which
+    /// publishes nothing.
+    cheap: AtomicU64,
     /// Where eviction goes on.
     hand: u64,
     /// The same of cheap pages.
@@ -144,18 +154,28 @@ impl Pages {
         Pages {
             first: Chunk::new(),
             groups: BTreeMap::new(),
-            present: 0,
             dirty: AtomicU64::new(0),
             writing: 0,
-            cheap: 0,
+            cheap: AtomicU64::new(0),
             hand: 0,
             cheap_hand: 0,
         }
     }
 
+    /// Whether no page is in memory. They are not counted: who puts one in would write to a line
+    /// that all others read.
+    pub(crate) fn is_empty(&self) -> bool {
+        let is_empty = |group: &Group| group.chunks.iter().all(|chunk| chunk.get().is_none());
+        self.first.present() == 0 && self.groups.values().all(|group| is_empty(group))
+    }
+
     /// Pages in memory.
+    #[cfg(test)]
     pub(crate) fn present(&self) -> u64 {
-        self.present
+        let chunks = self.groups.values().flat_map(|group| &group.chunks);
+        let chunks = chunks.filter_map(|chunk| chunk.get()).map(|chunk| &**chunk);
+        let count = |chunk: &Chunk| u64::from(chunk.present().count_ones());
+        count(&self.first) + chunks.map(count).sum::<u64>()
     }
 
     /// Pages that wait for write-back.
@@ -179,7 +199,8 @@ impl Pages {
             return Some(&self.first);
         }
         let group = self.groups.get(&(page / GROUP_PAGES))?;
-        group.chunks[to_usize(page / CHUNK_PAGES % 64)].as_deref()
+        let chunk = group.chunks[to_usize(page / CHUNK_PAGES % 64)].get();
+        chunk.map(|chunk| &**chunk)
     }
 
     fn chunk_mut(&mut self, page: u64) -> Option<&mut Chunk> {
@@ -187,24 +208,36 @@ impl Pages {
             return Some(&mut self.first);
         }
         let group = self.groups.get_mut(&(page / GROUP_PAGES))?;
-        group.chunks[to_usize(page / CHUNK_PAGES % 64)].as_deref_mut()
+        let chunk = group.chunks[to_usize(page / CHUNK_PAGES % 64)].get_mut();
+        chunk.map(|chunk| &mut **chunk)
     }
 
-    fn chunk_or_new(&mut self, page: u64) -> &mut Chunk {
-        if page < CHUNK_PAGES {
-            return &mut self.first;
-        }
+    /// Whether there is a group for the page.
+    fn has_place(&self, page: u64) -> bool {
+        page < CHUNK_PAGES || self.groups.contains_key(&(page / GROUP_PAGES))
+    }
+
+    /// Makes a place for a page.
+    pub(crate) fn make_place(&mut self, page: u64) {
         let empty = || {
             Box::new(Group {
-                chunks: [const { None }; GROUP_CHUNKS],
-                count: 0,
+                chunks: [const { OnceLock::new() }; GROUP_CHUNKS],
                 unclean: AtomicU64::new(0),
             })
         };
-        let group = self.groups.entry(page / GROUP_PAGES).or_insert_with(empty);
-        let chunk = &mut group.chunks[to_usize(page / CHUNK_PAGES % 64)];
-        group.count += u32::from(chunk.is_none());
-        chunk.get_or_insert_default()
+        if page >= CHUNK_PAGES {
+            self.groups.entry(page / GROUP_PAGES).or_insert_with(empty);
+        }
+    }
+
+    /// The chunk of a page for which there is a place.
+    fn chunk_or_new(&self, page: u64) -> &Chunk {
+        if page < CHUNK_PAGES {
+            return &self.first;
+        }
+        let group = self.groups.get(&(page / GROUP_PAGES));
+        let group = group.expect("a page comes to a place that was made");
+        group.chunks[to_usize(page / CHUNK_PAGES % 64)].get_or_init(Box::default)
     }
 
     /// Frees the chunk of `page` when nothing is left in it.
@@ -217,12 +250,11 @@ impl Pages {
             return;
         };
         let chunk = &mut group.chunks[to_usize(page / CHUNK_PAGES % 64)];
-        if chunk.as_ref().is_some_and(|chunk| chunk.present == 0) {
-            *chunk = None;
-            group.count -= 1;
-        }
-        if group.count == 0 {
-            self.groups.remove(&key);
+        if chunk.get_mut().is_some_and(|chunk| chunk.present() == 0) {
+            *chunk = OnceLock::new();
+            if group.chunks.iter().all(|chunk| chunk.get().is_none()) {
+                self.groups.remove(&key);
+            }
         }
     }
 
@@ -238,12 +270,8 @@ impl Pages {
     /// The page, to be changed. It must be dirty, or become so before the lock is released.
     pub(crate) fn get_mut(&mut self, page: u64) -> Option<&mut Page> {
         let chunk = self.chunk_mut(page)?;
-        if chunk.present & bit(page) == 0 {
-            return None;
-        }
         chunk.touch(bit(page));
-        let position = chunk.position(bit(page));
-        Some(&mut chunk.pages[position])
+        chunk.get_mut(bit(page))
     }
 
     /// The page if it is dirty: then its bytes may be changed without any change of state.
@@ -260,7 +288,7 @@ impl Pages {
     /// Whether the page is in memory.
     pub(crate) fn contains(&self, page: u64) -> bool {
         self.chunk(page)
-            .is_some_and(|chunk| chunk.present & bit(page) != 0)
+            .is_some_and(|chunk| chunk.present() & bit(page) != 0)
     }
 
     /// Whether the page differs from its slot.
@@ -281,46 +309,27 @@ impl Pages {
         for page in range {
             let chunk = self.chunk(page);
             let has = |bits: fn(&Chunk) -> u64| chunk.is_some_and(|c| bits(c) & bit(page) != 0);
-            missing.frames += u32::from(!has(|chunk| chunk.present));
+            missing.frames += u32::from(!has(Chunk::present));
             missing.blocks += u32::from(!has(Chunk::dirty));
         }
         missing
     }
 
-    /// Puts a clean page in. It counts as used once it is used again: a page that is read or written
-    /// once must not displace those that are used often.
-    pub(crate) fn insert(&mut self, page: u64, frame: Frame) {
-        let chunk = self.chunk_or_new(page);
-        chunk.insert(bit(page), frame);
-        *chunk.referenced.get_mut() &= !bit(page);
-        self.present += 1;
+    fn insert(&self, page: u64, frame: Frame) -> Result<(), Frame> {
+        self.chunk_or_new(page).insert(bit(page), frame)
+    }
+
+    /// The same of a page that is not present, for the holder of the exclusive inode lock.
+    pub(crate) fn insert_new(&mut self, page: u64, frame: Frame) {
+        self.make_place(page);
+        let inserted = self.insert(page, frame);
+        assert!(inserted.is_ok(), "a page is inserted twice");
     }
 
     /// The page counts as not used yet.
     pub(crate) fn set_unused(&mut self, page: u64) {
         if let Some(chunk) = self.chunk_mut(page) {
             *chunk.referenced.get_mut() &= !bit(page);
-        }
-    }
-
-    fn absorb(&mut self, other: Pages) {
-        self.present += other.present;
-        *self.dirty.get_mut() += other.dirty.into_inner();
-        self.writing += other.writing;
-        self.cheap += other.cheap;
-        self.first.absorb(other.first);
-        for (key, group) in other.groups {
-            let base = key * GROUP_PAGES;
-            for (n, chunk) in (0..).zip(group.chunks) {
-                let Some(chunk) = chunk else { continue };
-                let unclean = chunk.unclean() != 0;
-                self.chunk_or_new(base + n * CHUNK_PAGES).absorb(*chunk);
-                let group = self
-                    .groups
-                    .get_mut(&key)
-                    .expect("the chunk was made in this group");
-                *group.unclean.get_mut() |= u64::from(unclean) << n;
-            }
         }
     }
 
@@ -332,7 +341,7 @@ impl Pages {
             .chunk(page)
             .expect("only a present page can become dirty");
         assert_ne!(
-            chunk.present & bit(page),
+            chunk.present() & bit(page),
             0,
             "only a present page can become dirty"
         );
@@ -404,15 +413,13 @@ impl Pages {
 
     /// Says of a present page whether it can be had again from where a read costs little: it is
     /// evicted before others then ([`Pages::evict_cheap`]).
-    pub(crate) fn set_cheap(&mut self, page: u64, cheap: bool) {
-        let chunk = self.chunk_mut(page).expect("a page that is present");
-        let was = chunk.cheap & bit(page) != 0;
-        match cheap {
-            true => chunk.cheap |= bit(page),
-            false => chunk.cheap &= !bit(page),
+    pub(crate) fn set_cheap(&self, page: u64, cheap: bool) {
+        let chunk = self.chunk(page).expect("a page that is present");
+        match (chunk.set_cheap(bit(page), cheap), cheap) {
+            (false, true) => drop(self.cheap.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(self.cheap.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
         }
-        self.cheap += u64::from(cheap);
-        self.cheap -= u64::from(was);
     }
 
     /// The write-back of a page failed: it is dirty again. False when it was changed meanwhile, and

@@ -18,7 +18,7 @@ use dure_store::error::Result;
 use dure_store::units::{Ino, Nid, to_u64, to_usize};
 use dure_sync::{Arc, CachePadded, Mutex};
 
-use super::miss::{RUN_PAGES_MAX, is_in_memory};
+use super::miss::RUN_PAGES_MAX;
 use super::readings::Readings;
 use crate::file::map::MapReader;
 use crate::inode::Inode;
@@ -232,6 +232,6 @@ impl Volume {
 fn pages_before(inode: &Inode, page: u64, most: u64) -> u64 {
     let state = inode.state().read();
     let before = (page.saturating_sub(most)..page).rev();
-    let in_memory = before.take_while(|&page| is_in_memory(inode, &state, page));
+    let in_memory = before.take_while(|&page| state.file().pages.contains(page));
     to_u64(in_memory.count())
 }

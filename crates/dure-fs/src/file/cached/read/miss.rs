@@ -188,7 +188,7 @@ impl Volume {
     ) -> Result<Option<Gap>> {
         let state = inode.state().read();
         let size = inode.size_up_to(&state, wanted.end());
-        if size < wanted.end() || is_in_memory(inode, &state, pages.start) {
+        if size < wanted.end() || state.file().pages.contains(pages.start) {
             // Truncated, or put in memory by another task meanwhile.
             return Ok(None);
         }
@@ -212,7 +212,7 @@ impl Volume {
         }
         let mut map = MapReader::new(self, inode);
         for (n, (page, slot)) in run.pages().zip(run.slots).enumerate() {
-            let is_stale = is_in_memory(inode, state, page)
+            let is_stale = state.file().pages.contains(page)
                 || state.file().is_cut(page)
                 || map.slot(page)? != *slot;
             if is_stale {
@@ -241,53 +241,38 @@ impl Volume {
         (data, end): (&[u8], u64),
         grant: &mut Grant<'_>,
     ) -> Result<usize> {
-        if inode.state().pending_pages().is_some()
-            && let Some(kept) = self.keep_shared(inode, run, (data, end), grant)?
         {
-            return Ok(kept);
+            let state = inode.state().read();
+            let pages = &state.file().pages;
+            // Only a holder of the exclusive inode lock may list the inode, and make places.
+            if state.file().cached_on.is_some() && run.pages().all(|page| pages.has_place(page)) {
+                let kept = self.count_current(inode, &state, run, end)?;
+                self.insert(pages, run, &data[..kept * BLOCK_BYTES], grant);
+                return Ok(kept);
+            }
         }
         let mut state = inode.state().write_keep_cached();
         let kept = self.count_current(inode, &state, run, end)?;
         let file = state.file_mut();
-        self.insert(&mut file.pages, run, &data[..kept * BLOCK_BYTES], grant);
+        run.pages().for_each(|page| file.pages.make_place(page));
+        self.insert(&file.pages, run, &data[..kept * BLOCK_BYTES], grant);
         self.pages.note_cached(grant.core(), inode, file);
         Ok(kept)
     }
 
-    /// The same in a file that tasks share, under the shared inode lock: the pages are pending until
-    /// a task holds the inode exclusively. `None`: nothing was done.
-    fn keep_shared(
-        &self,
-        inode: &Inode,
-        run: Run<'_>,
-        (data, end): (&[u8], u64),
-        grant: &mut Grant<'_>,
-    ) -> Result<Option<usize>> {
-        let state = inode.state().read();
-        // Only a holder of the exclusive inode lock may list it.
-        let is_listed = state.file().cached_on.is_some();
-        let Some(pending_pages) = inode.state().pending_pages().filter(|_| is_listed) else {
-            return Ok(None);
-        };
-        let kept = self.count_current(inode, &state, run, end)?;
-        let mut held = pending_pages.take();
-        if held.is_full() {
-            return Ok(None);
-        }
-        // Pages that others have put in since the count stay.
-        pending_pages.announce(&held, run.pages().take(kept));
-        self.insert(&mut held.pages, run, &data[..kept * BLOCK_BYTES], grant);
-        Ok(Some(kept))
-    }
-
-    /// Puts pages into a store, unless they have come to it meanwhile.
-    fn insert(&self, pages: &mut PageStore, run: Run<'_>, bytes: &[u8], grant: &mut Grant<'_>) {
+    /// Puts pages into a store, unless they have come to it meanwhile. The caller holds the inode.
+    fn insert(&self, pages: &PageStore, run: Run<'_>, bytes: &[u8], grant: &mut Grant<'_>) {
         let cheap = self.absorb().is_some() && self.layout.is_in_nvm(run.slots[0].block());
         for (page, bytes) in run.pages().zip(bytes.chunks_exact(BLOCK_BYTES)) {
-            if !pages.contains(page) {
-                let mut frame = grant.frame(Fill::Any);
-                frame.bytes_mut().copy_from_slice(bytes);
-                pages.insert(page, frame);
+            if pages.contains(page) {
+                continue;
+            }
+            let mut frame = grant.frame(Fill::Any);
+            frame.bytes_mut().copy_from_slice(bytes);
+            if let Err(frame) = pages.insert(page, frame) {
+                grant.give_back(frame);
+            }
+            if self.absorb().is_some() {
                 pages.set_cheap(page, cheap);
             }
         }
@@ -308,36 +293,27 @@ impl Volume {
     ) -> Result<Gap> {
         let file = state.file();
         let (page, pages) = (wanted.start, wanted.end - wanted.start);
-        let mut size_pages = size.div_ceil(BLOCK_BYTES_U64);
-        if let Some(pending_pages) = inode.state().pending_pages() {
-            size_pages = size_pages.min(wanted.end);
-            // Not the first one: it was not pending a moment ago, and the read is of that moment.
-            size_pages = pending_pages
-                .first_in(page + 1..size_pages)
-                .unwrap_or(size_pages);
-        }
-        let limit = size_pages.min(file.map_end().max(page + 1));
-        let end = file.pages.next_present(page..limit).unwrap_or(limit);
-        let mut map = MapReader::new(self, inode);
+        let size_pages = size.div_ceil(BLOCK_BYTES_U64);
+        // Not the first one: it was missing a moment ago, and the read is of that moment.
+        let next_in = |to: u64| file.pages.next_present(page + 1..to).unwrap_or(to);
         if file.is_cut(page) {
-            let end = file
-                .pages
-                .next_present(page..size_pages)
-                .unwrap_or(size_pages);
-            return Ok(Gap::Zero(end - page));
+            return Ok(Gap::Zero(next_in(size_pages) - page));
         }
-        // Far enough for a whole hole to be zeroed in one step, not so far that the walk is long.
-        let (next, slot) = match map.next_mapped(page, end.min(page + (1 << 20)))? {
-            None => return Ok(Gap::Zero(end.min(page + (1 << 20)) - page)),
-            Some((next, _)) if next > page => return Ok(Gap::Zero(next - page)),
-            Some(found) => found,
-        };
-        assert_eq!(next, page);
+        let mut map = MapReader::new(self, inode);
+        let slot = map.slot(page)?;
         if slot.is_unwritten() {
             return Ok(Gap::Zero(1));
         }
+        if slot.is_hole() {
+            // Far enough for a whole hole to be zeroed in one step, not so far that the walk is long.
+            let limit = size_pages.min(file.map_end().max(page + 1));
+            let end = next_in(limit).min(page + (1 << 20));
+            let mapped = map.next_mapped(page, end)?;
+            return Ok(Gap::Zero(mapped.map_or(end, |(next, _)| next) - page));
+        }
         let mut slots = vec![slot];
-        for next in page + 1..end.min(page + pages) {
+        // No further than wanted: other cores change what pages there are.
+        for next in page + 1..next_in(size_pages.min(page + pages)) {
             let slot = map.slot(next)?;
             let in_a_row = contiguous([slots[slots.len() - 1].block(), slot.block()], 2) == 2;
             if !slot.is_written() || !in_a_row {
@@ -384,12 +360,4 @@ impl Volume {
         self.read_run(inode, page, std::slice::from_ref(slot), bytes)
             .map(|_| ())
     }
-}
-
-/// Whether a page is in memory. The caller holds the inode.
-pub(super) fn is_in_memory(inode: &Inode, state: &InodeState, page: u64) -> bool {
-    let pending_pages = inode.state().pending_pages();
-    let is_pending =
-        || pending_pages.is_some_and(|pending| pending.first_in(page..page + 1).is_some());
-    state.file().pages.contains(page) || is_pending()
 }

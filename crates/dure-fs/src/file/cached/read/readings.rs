@@ -20,7 +20,7 @@ use dure_store::format::slot::Slot;
 use dure_store::units::{BLOCK_BYTES_U64, to_u64};
 use dure_sync::Arc;
 
-use super::miss::{Gap, Run, is_in_memory};
+use super::miss::{Gap, Run};
 use crate::file::bytes::{pages_up_to, split};
 use crate::file::cached::cache::Grant;
 use crate::file::read::{Begun, ReadMode};
@@ -44,6 +44,9 @@ pub(crate) struct Readings {
     /// Pages for which there is credit.
     credit: u32,
 }
+
+/// Pages whose blocks lie side by side: the first, and their slots.
+type PageRun = (u64, Vec<Slot>);
 
 impl Volume {
     /// [`Body::begin_read`](crate::file::body::Body::begin_read).
@@ -109,17 +112,13 @@ impl Volume {
     }
 
     /// The runs of these pages that are on the device and not in memory, and the size of the file.
-    fn runs_to_read(
-        &self,
-        inode: &Arc<Inode>,
-        pages: Range<u64>,
-    ) -> Result<(Vec<(u64, Vec<Slot>)>, u64)> {
+    fn runs_to_read(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<(Vec<PageRun>, u64)> {
         let state = inode.state().read();
         let size = inode.size_up_to(&state, pages.end.saturating_mul(BLOCK_BYTES_U64));
         let end = pages.end.min(pages_up_to(size));
         let (mut runs, mut page) = (Vec::new(), pages.start);
         while page < end {
-            if is_in_memory(inode, &state, page) {
+            if state.file().pages.contains(page) {
                 page += 1;
                 continue;
             }

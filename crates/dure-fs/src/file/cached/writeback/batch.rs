@@ -161,9 +161,8 @@ impl Volume {
             file.pages.begin_writing(page);
         }
         // From here on only tasks that need the inode exclusively are kept out. Holders of the
-        // shared lock do not write to pages that are in write-back, and the pages they add are
-        // pending. Clean pages may become dirty: what the medium has of them counts until they are
-        // written back, too.
+        // shared lock do not write to pages that are in write-back. Pages may come, and clean ones
+        // become dirty: what the medium has of them counts until they are written back, too.
         let state = RwLockWriteGuard::downgrade(held);
         let file = state.file();
         let (copies, bytes);

@@ -155,7 +155,7 @@ impl Volume {
     pub(in crate::file) fn marks_if_clean(&self, inode: &Inode) -> Option<PendingMarks> {
         // While its last page is being written and is not logged, the inode does not count as clean.
         let state = inode.state().read();
-        let is_clean = !inode.state().pages_wait() && state.file().is_clean();
+        let is_clean = !inode.state().growth_waits() && state.file().is_clean();
         is_clean.then(|| state.marks.clone())
     }
 

@@ -1,49 +1,79 @@
 //! 64 neighbouring pages of a file.
 
 use dure_store::frames::Frame;
+use dure_sync::OnceLock;
 use dure_sync::atomic::{AtomicU64, Ordering};
 
 use super::super::Page;
 
 /// Pages of a chunk.
 pub(super) const CHUNK_PAGES: u64 = 64;
+const ROWS: usize = 8;
+const ROW_PAGES: usize = 8;
+
+/// Eight neighbouring pages.
+type Row = [OnceLock<Page>; ROW_PAGES];
 
 /// 64 neighbouring pages, bit i for page `64 * n + i`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Chunk {
-    pub(super) present: u64,
+    /// Set when the page is in its row, by holders of the inode; cleared under the exclusive inode
+    /// lock. Release: publishes the page.
+    present: AtomicU64,
     /// Set by holders of the exclusive inode lock, and of the shared one with the page's range;
     /// cleared under the exclusive one.
     pub(super) dirty: AtomicU64,
     pub(super) writing: u64,
     /// Pages that can be had again from where a read costs little. A hint: a page that has moved
-    /// since keeps its bit.
-    pub(super) cheap: u64,
+    /// since keeps its bit. Relaxed, as the next.
+    cheap: AtomicU64,
     /// CLOCK bits. Set by readers, taken by eviction; Relaxed: hints.
     pub(super) referenced: AtomicU64,
-    /// The present pages, in order.
-    pub(super) pages: Vec<Page>,
+    /// Rows without pages take no memory.
+    rows: [OnceLock<Box<Row>>; ROWS],
+}
+
+impl Default for Chunk {
+    fn default() -> Chunk {
+        Chunk::new()
+    }
+}
+
+/// Row and place in it of a page.
+fn place(bit: u64) -> (usize, usize) {
+    let number = bit.trailing_zeros() as usize;
+    (number / ROW_PAGES, number % ROW_PAGES)
 }
 
 impl Chunk {
     pub(super) const fn new() -> Chunk {
         Chunk {
-            present: 0,
+            present: AtomicU64::new(0),
             dirty: AtomicU64::new(0),
             writing: 0,
-            cheap: 0,
+            cheap: AtomicU64::new(0),
             referenced: AtomicU64::new(0),
-            pages: Vec::new(),
+            rows: [const { OnceLock::new() }; ROWS],
         }
     }
 
-    pub(super) fn position(&self, bit: u64) -> usize {
-        // `bit - 1` has ones below the page.
-        (self.present & (bit - 1)).count_ones() as usize
+    pub(super) fn present(&self) -> u64 {
+        // Acquire: pairs with the task that has put a page in.
+        self.present.load(Ordering::Acquire)
     }
 
     pub(super) fn get(&self, bit: u64) -> Option<&Page> {
-        (self.present & bit != 0).then(|| &self.pages[self.position(bit)])
+        if self.present() & bit == 0 {
+            return None;
+        }
+        let (row, column) = place(bit);
+        self.rows[row].get()?[column].get()
+    }
+
+    /// The page, for the holder of the exclusive inode lock.
+    pub(super) fn get_mut(&mut self, bit: u64) -> Option<&mut Page> {
+        let (row, column) = place(bit);
+        self.rows[row].get_mut()?[column].get_mut()
     }
 
     pub(super) fn touch(&self, bit: u64) {
@@ -53,49 +83,54 @@ impl Chunk {
         }
     }
 
-    pub(super) fn insert(&mut self, bit: u64, frame: Frame) {
-        assert_eq!(self.present & bit, 0, "a page is inserted twice");
-        self.pages.insert(self.position(bit), frame.into());
-        self.present |= bit;
+    /// Puts a page in, unless another task has done so: then its frame comes back.
+    pub(super) fn insert(&self, bit: u64, frame: Frame) -> Result<(), Frame> {
+        let (row, column) = place(bit);
+        let row = self.rows[row].get_or_init(Box::default);
+        let set = row[column].set(frame.into());
+        if self.referenced.load(Ordering::Relaxed) & bit != 0 {
+            self.referenced.fetch_and(!bit, Ordering::Relaxed);
+        }
+        // Who finds the place taken says so too: it goes on with a page that is present. Release:
+        // publishes the page, AcqRel also that of another task.
+        self.present.fetch_or(bit, Ordering::AcqRel);
+        set.map_err(Page::into_frame)
     }
 
     pub(super) fn remove(&mut self, bit: u64) -> Frame {
-        assert_ne!(
-            self.present & bit,
-            0,
-            "a page is removed that is not in memory"
-        );
-        let page = self.pages.remove(self.position(bit));
-        self.present &= !bit;
+        let (number, column) = place(bit);
+        let row = &mut self.rows[number];
+        let page = row.get_mut().and_then(|row| {
+            let slot = std::mem::take(&mut row[column]);
+            slot.into_inner()
+        });
+        let present = self.present.get_mut();
+        *present &= !bit;
+        if *present >> (number * ROW_PAGES) & 0xff == 0 {
+            *row = OnceLock::new();
+        }
         *self.dirty.get_mut() &= !bit;
         self.writing &= !bit;
-        self.cheap &= !bit;
-        page.into_frame()
+        *self.cheap.get_mut() &= !bit;
+        page.expect("a page is removed that is in memory")
+            .into_frame()
     }
 
-    /// Takes over pages that it does not have.
-    pub(super) fn absorb(&mut self, other: Chunk) {
-        assert_eq!(self.present & other.present, 0, "a page is in both stores");
-        let present = self.present | other.present;
-        let mut own = std::mem::take(&mut self.pages).into_iter();
-        let mut others = other.pages.into_iter();
-        let mut left = present;
-        self.pages.reserve_exact(present.count_ones() as usize);
-        while left != 0 {
-            let bit = left & left.wrapping_neg();
-            left &= left - 1;
-            let from = match self.present & bit {
-                0 => &mut others,
-                _ => &mut own,
+    /// Says whether a page can be had again from where a read costs little. Returns what was said
+    /// before.
+    pub(super) fn set_cheap(&self, bit: u64, cheap: bool) -> bool {
+        let was = self.cheap.load(Ordering::Relaxed) & bit != 0;
+        if was != cheap {
+            match cheap {
+                true => self.cheap.fetch_or(bit, Ordering::Relaxed),
+                false => self.cheap.fetch_and(!bit, Ordering::Relaxed),
             };
-            self.pages
-                .push(from.next().expect("there is a page for each bit"));
         }
-        self.present = present;
-        *self.dirty.get_mut() |= other.dirty.into_inner();
-        self.writing |= other.writing;
-        self.cheap |= other.cheap;
-        *self.referenced.get_mut() |= other.referenced.into_inner();
+        was
+    }
+
+    pub(super) fn cheap(&self) -> u64 {
+        self.cheap.load(Ordering::Relaxed)
     }
 
     pub(super) fn dirty(&self) -> u64 {
@@ -108,11 +143,11 @@ impl Chunk {
     }
 
     pub(super) fn clean(&self) -> u64 {
-        self.present & !self.unclean()
+        self.present() & !self.unclean()
     }
 
     pub(super) fn clean_and_cheap(&self) -> u64 {
-        self.cheap & self.clean()
+        self.cheap() & self.clean()
     }
 }
 

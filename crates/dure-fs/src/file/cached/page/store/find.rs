@@ -28,7 +28,7 @@ impl Pages {
 
     /// First page in the range that is in memory.
     pub(crate) fn next_present(&self, range: Range<u64>) -> Option<u64> {
-        self.next(range, |_| u64::MAX, |chunk| chunk.present)
+        self.next(range, |_| u64::MAX, Chunk::present)
     }
 
     /// First page in the range whose bit is set, looking only into the chunks that `chunks` names.
@@ -58,7 +58,7 @@ impl Pages {
                 left &= left - 1;
                 let base = key * GROUP_PAGES + u64::from(index) * CHUNK_PAGES;
                 let chunk = &group.chunks[to_usize(u64::from(index))];
-                if let Some(page) = chunk.as_ref().and_then(|chunk| found(base, chunk)) {
+                if let Some(page) = chunk.get().and_then(|chunk| found(base, chunk)) {
                     return Some(page);
                 }
             }
@@ -74,10 +74,9 @@ impl Pages {
             let chunk = self.chunk_mut(page).expect("the page was found in it");
             assert_eq!(chunk.writing & bit(page), 0, "page {page} is in write-back");
             let dirty = chunk.dirty() & bit(page) != 0;
-            let cheap = chunk.cheap & bit(page) != 0;
+            let cheap = chunk.cheap() & bit(page) != 0;
             let frame = chunk.remove(bit(page));
-            self.present -= 1;
-            self.cheap -= u64::from(cheap);
+            *self.cheap.get_mut() -= u64::from(cheap);
             *self.dirty.get_mut() -= u64::from(dirty);
             self.tidy_chunk(page);
             taken(frame, dirty);
@@ -108,7 +107,7 @@ impl Pages {
     /// large file would cost more than another page.
     pub(crate) fn evict_cheap(&mut self, want: usize, mut taken: impl FnMut(Frame)) -> usize {
         let mut evicted = 0;
-        if self.cheap == 0 {
+        if *self.cheap.get_mut() == 0 {
             return 0;
         }
         let end = self.cheap_hand.saturating_add(GROUP_PAGES);
@@ -150,15 +149,14 @@ impl Pages {
     /// Takes the pages `victims` out of the chunk of `page`; returns how many they are.
     fn take_pages(&mut self, page: u64, mut victims: u64, taken: &mut impl FnMut(Frame)) -> usize {
         let chunk = self.chunk_mut(page).expect("the victims are in it");
-        let cheap = (chunk.cheap & victims).count_ones();
+        let cheap = (chunk.cheap() & victims).count_ones();
         let count = victims.count_ones();
         while victims != 0 {
             let victim = victims & victims.wrapping_neg();
             taken(chunk.remove(victim));
             victims &= !victim;
         }
-        self.present -= u64::from(count);
-        self.cheap -= u64::from(cheap);
+        *self.cheap.get_mut() -= u64::from(cheap);
         self.tidy_chunk(page);
         to_usize(count.into())
     }

@@ -2,7 +2,7 @@
 //! too early, what fsync promised is there after a crash, and who stays in the middle shares no
 //! line with who appends.
 //!
-//! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_pending_pages`.
+//! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- sim_growth`.
 
 #![expect(
     clippy::unwrap_used,

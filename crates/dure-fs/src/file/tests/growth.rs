@@ -1,5 +1,5 @@
-//! Pages that come to a file that tasks share, by one task: what is seen of them before and after
-//! somebody has the inode alone.
+//! Pages and a size that come to a file that tasks share, by one task: what is seen of them before
+//! and after somebody has the inode alone.
 
 use super::{World, check, content, file, fsck};
 use crate::inode::InodeRef;
@@ -22,9 +22,9 @@ fn shared(fs: &FileSystem) -> InodeRef {
     inode
 }
 
-/// Whether pages or a size are pending.
+/// Whether a size waits.
 fn waits(inode: &InodeRef) -> bool {
-    inode.inode().state().pages_wait()
+    inode.inode().state().growth_waits()
 }
 
 fn settled(inode: &InodeRef) -> u64 {
@@ -138,15 +138,15 @@ fn clean_pages_are_overwritten_under_the_shared_lock() {
     let mut expected = vec![1; 3 * 4096];
     fs.fsync(&inode, SyncScope::All).unwrap();
     assert!(inode.inode().state().read().file().pages.is_clean());
-    // A holder of the exclusive lock would move this page into the state.
+    // A holder of the exclusive lock would move the new size into the state.
     fs.append(&inode, &[2; 4096]).unwrap();
     expected.resize(4 * 4096, 2);
     let dirty = || inode.inode().state().read().file().pages.dirty();
     for (n, at, len, dirty_after) in [
-        (3, 100, 50, 1),
-        (4, 300, 50, 1),
-        // From a clean page into one that is pending, and behind the end.
-        (5, 11_000, 8_000, 2),
+        (3, 100, 50, 2),
+        (4, 300, 50, 2),
+        // From a clean page into the new one, and behind the end.
+        (5, 11_000, 8_000, 4),
     ] {
         let bytes = vec![n; len];
         let done = fs.write(&inode, u64::try_from(at).unwrap(), &bytes, Stamp::Set);
@@ -162,7 +162,7 @@ fn clean_pages_are_overwritten_under_the_shared_lock() {
 }
 
 #[test]
-fn pages_are_read_under_the_shared_lock_and_overwritten_where_they_wait() {
+fn pages_are_read_and_overwritten_under_the_shared_lock() {
     let world = world(16384);
     let fs = world.mount();
     let inode = shared(&fs);
@@ -181,8 +181,8 @@ fn pages_are_read_under_the_shared_lock_and_overwritten_where_they_wait() {
         assert!(waits(&inode), "the inode was taken exclusively");
     }
     assert_eq!(fs.0.pages.counters.loaded.sum(), loaded + 3, "kept");
-    assert!(!inode.inode().state().read().file().pages.contains(0));
-    // The first two pages of these three are pending and clean.
+    assert!(inode.inode().state().read().file().pages.contains(0));
+    // The first two pages of these three are clean.
     fs.write(&inode, 4000, &[3; 5000], Stamp::Set).unwrap();
     expected[4000..9000].fill(3);
     assert!(waits(&inode), "the inode was taken exclusively");
@@ -199,7 +199,12 @@ fn holes_are_filled_beside_others() {
     fs.write(&inode, far, &[2; 1000], Stamp::Set).unwrap();
     fs.write(&inode, 200 * PAGE + 5, &[3; 10], Stamp::Set)
         .unwrap();
-    assert!(waits(&inode) && settled(&inode) == 3 * PAGE);
+    // The first pages so far off need a place, which is made with the inode held exclusively.
+    let size = far + 1000;
+    assert!(!waits(&inode) && settled(&inode) == size);
+    fs.write(&inode, far + 3 * PAGE, &[7; 100], Stamp::Set)
+        .unwrap();
+    assert!(waits(&inode) && settled(&inode) == size);
     let mut seen = vec![9; 3 * 4096];
     let done = fs.read(&inode, 199 * PAGE, &mut seen, ReadMode::Cached);
     assert_eq!(done.unwrap(), seen.len());
