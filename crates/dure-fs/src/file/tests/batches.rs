@@ -11,12 +11,12 @@ use crate::volume::FileSystem;
 use crate::{Stamp, SyncScope};
 
 /// Pages of a batch.
-const BATCH: usize = 256;
+const BATCH: u64 = 256;
 const BLOCKS: u64 = 16384;
 
 /// Four batches and a piece, each page different.
 fn bytes(life: u8) -> Vec<u8> {
-    let page = |n: usize| {
+    let page = |n: u64| {
         let mut page = vec![life; 4096];
         page[..8].copy_from_slice(&n.to_le_bytes());
         page
