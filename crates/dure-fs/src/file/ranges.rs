@@ -6,9 +6,9 @@
 //! moment two tasks contend for the file, or have taken turns in it (`Turns`): a file of one task
 //! has none and pays nothing. Calls take their range first, then what they need of the locks below.
 //! A writer that holds a range exclusively and finds its pages dirty copies into them under the
-//! *shared* inode lock; new pages, and the size they bring, it puts next to the state
-//! ([`super::Growth`]). Everything else (clean pages, map) needs the exclusive inode lock,
-//! if only for a moment. Readers take no range: they copy under the shared inode lock, and check
+//! *shared* inode lock; new pages it puts in under it, too, and the size they bring next to the
+//! state ([`super::Growth`]). Everything else (the map) needs the exclusive inode lock, if only for
+//! a moment. Readers take no range: they copy under the shared inode lock, and check
 //! the sequence count of each page before and after; a reader whose copies are torn again and again
 //! takes the range shared for once, which keeps writers out for a copy.
 //!

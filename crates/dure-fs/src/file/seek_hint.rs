@@ -9,7 +9,7 @@
 //! are on different lines: appends change one, and seeks read both.
 //!
 //! # Invariants
-//! A task that holds the inode exclusively, or the inode shared and the pending pages
+//! A task that holds the inode exclusively, or the inode shared and the growth
 //! ([`super::Growth`]) exclusively, says here what it is about to change, before others can
 //! see it: first whether pages get data or become holes, then the size. So a stretch is true when
 //! it is read, and what a seek has returned is there for the next call, whatever that locks. A
@@ -135,7 +135,7 @@ impl Stretches {
         self.version.is_still(seen).then_some(answer)?
     }
 
-    /// Stores what a seek for `target` has found. The caller holds the inode and its pending pages,
+    /// Stores what a seek for `target` has found. The caller holds the inode and its growth,
     /// if it has any, shared, and held them while it looked.
     #[cold]
     pub(super) fn show(&self, target: SeekTarget, stretch: &Stretch) {
@@ -153,7 +153,7 @@ impl Stretches {
         }
     }
 
-    /// Takes out what does not survive. The caller holds the inode, or the pending pages,
+    /// Takes out what does not survive. The caller holds the inode, or the growth,
     /// exclusively.
     fn keep(&self, survives: impl Fn(&Stretch) -> bool) {
         for at in 0..self.words.len() {
@@ -164,7 +164,7 @@ impl Stretches {
     }
 }
 
-/// The size of a file, as users see it. Written by a holder of the inode, or of the pending pages,
+/// The size of a file, as users see it. Written by a holder of the inode, or of the growth,
 /// exclusively; read by any task. Publishes what was said of the stretches, and the pages below it.
 /// On a line of its own: appends change it, and calls within the settled size do not read it.
 #[derive(Debug)]
@@ -208,7 +208,7 @@ impl SeekHint<'_> {
         }
     }
 
-    /// Pages are about to get data. The caller holds the inode, or the pending pages, exclusively.
+    /// Pages are about to get data. The caller holds the inode, or the growth, exclusively.
     #[inline]
     pub(super) fn data_comes(&self, pages: &Range<u64>) {
         self.keep(|stretch| stretch.survives_data(pages));
@@ -220,7 +220,7 @@ impl SeekHint<'_> {
     }
 
     /// The size changes. The caller holds the inode exclusively, or, to make the size greater, the
-    /// pending pages; it has said before what becomes of pages.
+    /// growth; it has said before what becomes of pages.
     #[inline]
     pub(super) fn resize(&self, size: u64) {
         // Relaxed: no other task changes it now. Nothing is stored where nothing changes: others

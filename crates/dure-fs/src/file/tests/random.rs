@@ -147,7 +147,7 @@ impl Model {
 
 /// What a look at every page finds.
 fn walked(fs: &FileSystem, inode: &InodeRef, from: u64, target: SeekTarget) -> Option<u64> {
-    // Exclusively: pending pages are in the state then.
+    // Exclusively: a new size is in the state then.
     let state = inode.inode().state().write_keep_cached();
     let (file, mut map) = (state.file(), MapReader::new(&fs.0, inode.inode()));
     let mut is_data = |page| {
