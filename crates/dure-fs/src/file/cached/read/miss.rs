@@ -282,8 +282,8 @@ impl Volume {
     }
 
     /// What the file has from the first page of `wanted` on, which is not in memory: at most as
-    /// many pages as wanted, unless they are zeroes, and only up to the next page in memory. The
-    /// file has at least `size` bytes.
+    /// many pages as wanted, and only up to the next page in memory. The file has at least `size`
+    /// bytes.
     pub(super) fn gap(
         &self,
         inode: &Inode,
@@ -292,12 +292,13 @@ impl Volume {
         wanted: Range<u64>,
     ) -> Result<Gap> {
         let file = state.file();
-        let (page, pages) = (wanted.start, wanted.end - wanted.start);
-        let size_pages = size.div_ceil(BLOCK_BYTES_U64);
-        // Not the first one: it was missing a moment ago, and the read is of that moment.
+        let page = wanted.start;
+        // No further than wanted: other cores change what pages there are. And not the first one: it
+        // was missing a moment ago, and the read is of that moment.
+        let limit = wanted.end.min(size.div_ceil(BLOCK_BYTES_U64));
         let next_in = |to: u64| file.pages.next_present(page + 1..to).unwrap_or(to);
         if file.is_cut(page) {
-            return Ok(Gap::Zero(next_in(size_pages) - page));
+            return Ok(Gap::Zero(next_in(limit) - page));
         }
         let mut map = MapReader::new(self, inode);
         let slot = map.slot(page)?;
@@ -305,15 +306,12 @@ impl Volume {
             return Ok(Gap::Zero(1));
         }
         if slot.is_hole() {
-            // Far enough for a whole hole to be zeroed in one step, not so far that the walk is long.
-            let limit = size_pages.min(file.map_end().max(page + 1));
-            let end = next_in(limit).min(page + (1 << 20));
+            let end = next_in(limit.min(file.map_end().max(page + 1)));
             let mapped = map.next_mapped(page, end)?;
             return Ok(Gap::Zero(mapped.map_or(end, |(next, _)| next) - page));
         }
         let mut slots = vec![slot];
-        // No further than wanted: other cores change what pages there are.
-        for next in page + 1..next_in(size_pages.min(page + pages)) {
+        for next in page + 1..next_in(limit) {
             let slot = map.slot(next)?;
             let in_a_row = contiguous([slots[slots.len() - 1].block(), slot.block()], 2) == 2;
             if !slot.is_written() || !in_a_row {
