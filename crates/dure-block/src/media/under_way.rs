@@ -3,7 +3,7 @@
 //! **Problem.** Who has many blocks to read or write gets one request's latency for each if it waits
 //! for them in turn. **Structure.** [`Media::submit_all`] gives bios to the queues of their media,
 //! together; [`Media::wait`] returns the completion of one. What a queue cannot take as it is (a
-//! copy of persistent memory, a bio over a border or longer than the device allows) is done before
+//! copy of memory, a bio over a border or longer than the device allows) is done before
 //! `submit_all` returns. **Invariants.** Errors come with the completion, whenever they were found,
 //! and the memory too. A flush covers writes that were waited for, no others.
 //! **Crash.** As [`Media::write`].
@@ -114,7 +114,9 @@ impl Media {
         };
         let info = queue.info();
         let writes = bio.op() == Op::Write;
-        if count < blocks || blocks > info.max_blocks_per_request || writes && info.read_only {
+        let fits = count == blocks && blocks <= info.max_blocks_per_request;
+        // Memory has no latency to hide.
+        if !fits || info.in_memory || writes && info.read_only {
             return Err(bio);
         }
         bio.lba = at;
