@@ -162,10 +162,11 @@ impl BlockBuf {
     /// Changes the length to `blocks`; keeps the content of the blocks that stay and the memory.
     /// Only blocks that are new get zeroed. A registered buffer that grows is registered no more.
     pub fn resize(&mut self, blocks: usize) {
-        let before = self.len;
+        let (before, had) = (self.len, self.memory.len());
         self.reuse(blocks);
-        if before < blocks {
-            self.memory[before..blocks].as_mut_bytes().fill(0);
+        // What the memory has grown by is zero.
+        if let Some(again) = self.memory.get_mut(before..blocks.min(had)) {
+            again.as_mut_bytes().fill(0);
         }
     }
 
