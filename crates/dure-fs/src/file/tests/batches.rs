@@ -6,6 +6,7 @@ use dure_block::record::RecordDevice;
 use dure_block::{Device, Lba, Op, OsError, share};
 use dure_sync::Arc;
 
+use super::slow::Slow;
 use super::{World, check, content, file, fsck};
 use crate::volume::FileSystem;
 use crate::{Stamp, SyncScope};
@@ -135,4 +136,27 @@ fn a_crash_with_batches_under_way_leaves_a_prefix_of_the_file() {
         tried > 10 && lengths.len() > 1,
         "{tried} crashes: {lengths:?}"
     );
+}
+
+#[test]
+fn a_page_that_changes_while_its_batch_is_under_way_waits_for_the_next_write_back() {
+    let world = world();
+    let slow = Arc::new(Slow::new(world.ram.clone()));
+    let fs = written(&world, share(slow.clone()));
+    let (other, inode) = (fs.clone(), file(&fs));
+    // The file only grows: no size is logged before the first batch is.
+    let main = Lba::new(fs.layout().main)..Lba::new(BLOCKS);
+    slow.before(Op::Write, main, move || {
+        other.write(&inode, 4096, &[9; 4096], Stamp::Set).unwrap();
+        Ok(())
+    });
+    fs.0.write_back(file(&fs).inode()).unwrap();
+    assert!(!slow.waits(), "nothing was written");
+    let mut want = bytes(1);
+    want[4096..8192].fill(9);
+    assert_eq!(content(&fs, &file(&fs)), want);
+    fs.fsync(&file(&fs), SyncScope::All).unwrap();
+    check(&fs, &file(&fs));
+    fs.close().unwrap();
+    assert_eq!(content(&world.mount(), &file(&world.mount())), want);
 }

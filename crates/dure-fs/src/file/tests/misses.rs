@@ -1,10 +1,11 @@
 //! What happens to a page while a reader that holds no lock reads it from the device.
 
 use dure_block::ram::RamDevice;
-use dure_block::{Device, DeviceInfo, Error, Io, Lba, Op, OsError, Result, share};
+use dure_block::{Device, Error, Io, Lba, Op, OsError, Result, share};
 use dure_sync::canary::Rule;
-use dure_sync::{Arc, Mutex};
+use dure_sync::Arc;
 
+use super::slow::Slow;
 use super::{World, content, file, fsck};
 use crate::file::map::MapReader;
 use crate::inode::InodeRef;
@@ -15,41 +16,6 @@ const OLD: u8 = 0x0a;
 const NEW: u8 = 0x0b;
 /// What another file puts in the block when it is free.
 const FOREIGN: u8 = 0xcc;
-
-/// What other tasks do while the device works.
-type Event = Box<dyn FnOnce() -> Result<()> + Send>;
-const EVENT_RANK: u8 = u8::MAX;
-
-/// A device on which something happens just before a block is read the next time.
-struct Slow {
-    ram: Arc<RamDevice>,
-    info: DeviceInfo,
-    event: Mutex<EVENT_RANK, Option<(Lba, Event)>>,
-}
-
-impl std::fmt::Debug for Slow {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Slow")
-    }
-}
-
-impl Device for Slow {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn execute(&self, io: Io<'_>) -> Result<()> {
-        let event = {
-            let mut held = self.event.lock();
-            let is_now = |(lba, _): &(Lba, Event)| io.op() == Op::Read && io.lba() == *lba;
-            held.take_if(|event| is_now(event))
-        };
-        if let Some((_, event)) = event {
-            event()?;
-        }
-        self.ram.execute(io)
-    }
-}
 
 /// A file of one page with [`OLD`], on the device and not in memory.
 struct Scene {
@@ -64,14 +30,7 @@ impl Scene {
         let mut world = World::new(8192, 8 << 20);
         world.options.log_data_pages = 0;
         world.options.volume_rules.slots_looked_at_again = rule;
-        let device = Arc::new(Slow {
-            ram: world.ram.clone(),
-            info: DeviceInfo {
-                in_memory: false,
-                ..world.ram.info().clone()
-            },
-            event: Mutex::default(),
-        });
+        let device = Arc::new(Slow::new(world.ram.clone()));
         let fs = FileSystem::open(share(device.clone()), world.options.clone()).unwrap();
         let inode = file(&fs);
         fs.write(&inode, 0, &[OLD; 4096], Stamp::Set).unwrap();
@@ -98,8 +57,8 @@ impl Scene {
         event: impl FnOnce(&FileSystem, &InodeRef) -> Result<()> + Send + 'static,
     ) {
         let (fs, inode) = (self.fs.clone(), self.inode.clone());
-        let event = Box::new(move || event(&fs, &inode));
-        *self.device.event.lock() = Some((self.lba(), event));
+        let event = move || event(&fs, &inode);
+        self.device.before(Op::Read, self.lba().range(1), event);
     }
 
     /// Bytes of the file, each of which is the same.
@@ -112,7 +71,7 @@ impl Scene {
 
     fn end(self) {
         let Scene { ram, fs, inode, .. } = self;
-        assert!(self.device.event.lock().is_none(), "nothing was read");
+        assert!(!self.device.waits(), "nothing was read");
         let seen = content(&fs, &inode);
         fs.0.settle_file(inode.inode());
         assert_eq!(content(&fs, &inode), seen, "memory and device differ");

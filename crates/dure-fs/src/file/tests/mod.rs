@@ -22,6 +22,7 @@ mod room_crashes;
 mod rounds;
 mod shared;
 mod simple;
+mod slow;
 mod unplaced;
 mod waits;
 

@@ -303,6 +303,11 @@ impl Pages {
         self.chunk(page).is_some_and(writing)
     }
 
+    /// Whether a write-back has taken pages.
+    pub(crate) fn any_writing(&self) -> bool {
+        self.writing > 0
+    }
+
     /// What a write to pages `range` lacks.
     pub(crate) fn missing(&self, range: Range<u64>) -> Missing {
         let mut missing = Missing::default();

@@ -131,8 +131,12 @@ impl Volume {
             return Taken::Cut;
         }
         // No slot may be filled beyond the logged size while a page below it is missing: a crash
-        // would leave data behind the end, and a later extension would bring it to light.
-        let start = range.start.min(file.logged_size() / BLOCK_BYTES_U64);
+        // would leave data behind the end, and a later extension would bring it to light. Batches
+        // under way are logged first, with a size up to this range; their pages are taken already.
+        let start = match file.pages.any_writing() {
+            true => range.start,
+            false => range.start.min(file.logged_size() / BLOCK_BYTES_U64),
+        };
         let range = start..range.end;
         let mut pages = Vec::new();
         let mut leaves = 0;
