@@ -50,9 +50,11 @@ const SLAB_SPARE: u64 = 16;
 const EVICT_PAGES: u64 = 32;
 const EVICT_PART: u64 = 256;
 /// Shorter buffers for the device are made anew.
-const SCRATCH_PAGES_MIN: usize = 16;
-/// Unused buffers for the device a core keeps.
-const SCRATCH_MAX: usize = 4;
+const SCRATCH_PAGES_MIN: usize = BATCH_PAGES / 2;
+/// Most batches of a file at the device together, each with its copies.
+const BATCHES_MAX: usize = 3;
+/// And at most one for so many batches that the cache has room for.
+const CACHE_OF_BATCH: usize = 8;
 /// Unused frames a core keeps, unless the cache is small.
 const STACK_FRAMES_MAX: u64 = 64;
 
@@ -167,6 +169,12 @@ impl PageCache {
         self.budget.used()
     }
 
+    /// Most batches of a file that are at the device together.
+    pub(super) fn batches_max(&self) -> usize {
+        let room = to_usize(self.budget.pages_max()) / BATCH_PAGES;
+        (room / CACHE_OF_BATCH).clamp(1, BATCHES_MAX)
+    }
+
     /// Most pages one step of a call takes credit for: a part of a small cache, so that several
     /// callers can go on.
     pub(super) fn step_pages(&self, pages_max: u64) -> u64 {
@@ -268,10 +276,10 @@ impl PageCache {
         buf
     }
 
-    /// Gives it back.
+    /// Gives it back. A core keeps one more than it has batches under way.
     pub(super) fn give_scratch(&self, core: CoreId, buf: BlockBuf) {
         let mut scratch = self.scratch.get(core).lock();
-        if buf.capacity() >= BATCH_PAGES && scratch.len() < SCRATCH_MAX {
+        if buf.capacity() >= BATCH_PAGES && scratch.len() <= self.batches_max() {
             scratch.push(buf);
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! **Problem.** While the device writes a batch, write-back could copy the next one; and a device
 //! does more with several requests at hand. **Structure.** A batch that others follow is submitted,
-//! and the next one is copied meanwhile; up to [`UNDER_WAY_MAX`] are at the device. Their slots are
-//! logged in the order of the batches.
+//! and the next one is copied meanwhile; as many are at the device as the cache has room for. Their
+//! slots are logged in the order of the batches.
 //!
 //! # Invariants
 //! A batch is logged when its own data is on the device and all batches before it are logged, so the
@@ -25,9 +25,6 @@ use crate::file::bytes::pages_up_to;
 use crate::file::placing::{Needs, Plan};
 use crate::inode::Inode;
 use crate::volume::{DataMode, Volume};
-
-/// Batches of an inode that are at the device together.
-const UNDER_WAY_MAX: usize = 3;
 
 /// A batch whose pages the device is writing.
 #[derive(Debug)]
@@ -104,7 +101,7 @@ impl Volume {
                         return Err(error);
                     }
                 }
-                let keep = if more { UNDER_WAY_MAX - 1 } else { 0 };
+                let keep = if more { self.pages.batches_max() - 1 } else { 0 };
                 self.end_savings(inode, progress, keep)?;
             } else {
                 let ended = self.end_savings(inode, progress, 0);
