@@ -14,7 +14,7 @@ use crate::units::{BLOCK_BYTES, Nid};
 /// Nodes that are read together.
 const TOGETHER_MAX: usize = 64;
 /// The part of the node cache that they may take.
-const PART_OF_CACHE: usize = 8;
+const PART_OF_CACHE: usize = 32;
 
 impl Store {
     /// Puts these nodes in memory, as far as they are not, or the first of them if they are many for
