@@ -339,11 +339,11 @@ impl Body {
         }
     }
 
-    /// The inode should leave memory: brings what is pending into operations, and drops what is in
-    /// memory, unless a write-back is under way. What fails stays.
-    pub(crate) fn settle(self, volume: &Volume, inode: &Arc<Inode>) {
+    /// These inodes should leave memory: brings what is pending into operations, and drops what is
+    /// in memory, of those no write-back of which is under way. What fails stays.
+    pub(crate) fn settle(self, volume: &Volume, inodes: &[Arc<Inode>]) {
         match self {
-            Body::Cached | Body::Direct => volume.settle_file(inode),
+            Body::Cached | Body::Direct => volume.settle_files(inodes),
         }
     }
 

@@ -46,8 +46,8 @@ const SHARD_INODES: usize = 8;
 /// Inodes that an insert into a full shard examines to make room.
 const SWEEP: usize = 32;
 
-/// Inodes written back together when no inode can leave a shard.
-const RELIEVED: usize = 16;
+/// Inodes written back together when no inode can leave a shard: small files are a request then.
+const RELIEVED: usize = 128;
 
 /// A shard and what its inodes refer to.
 #[derive(Debug, Default)]
@@ -269,11 +269,13 @@ impl InodeCache {
     }
 
     /// Unused inodes that have pages or access times, pinned, of the last such shard found.
-    pub(super) fn take_crowded(&self, count: usize) -> Vec<InodeRef> {
+    pub(super) fn take_crowded(&self) -> Vec<InodeRef> {
         let ino = self.crowded.local().swap(0, Ordering::Relaxed);
         let shard = self.shard(Ino(ino)).read();
         let behind = shard.inodes.range(shard.hand..);
-        let round = behind.chain(shard.inodes.range(..shard.hand)).take(SWEEP);
+        let round = behind
+            .chain(shard.inodes.range(..shard.hand))
+            .take(RELIEVED);
         // The lists of inodes with pages refer to them.
         let kept = |inode: &Arc<Inode>| {
             let listed = Arc::strong_count(inode) > 1;
@@ -281,7 +283,6 @@ impl InodeCache {
         };
         let kept = round.filter(|(_, inode)| kept(inode));
         kept.filter_map(|(_, inode)| Inode::pin(inode).ok())
-            .take(count)
             .collect()
     }
 

@@ -2,8 +2,8 @@
 
 use dure_block::ram::RamDevice;
 use dure_block::{Device, Error, Io, Lba, Op, OsError, Result, share};
-use dure_sync::canary::Rule;
 use dure_sync::Arc;
+use dure_sync::canary::Rule;
 
 use super::slow::Slow;
 use super::{World, content, file, fsck};

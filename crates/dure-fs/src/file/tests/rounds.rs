@@ -70,3 +70,25 @@ fn a_block_that_fails_in_a_round_costs_no_file_anything() {
     fs.close().unwrap();
     check_all(&world);
 }
+
+#[test]
+fn files_that_leave_memory_for_others_are_written_together() {
+    const MANY: u64 = 3000;
+    let mut world = World::new(16384, 4 << 20);
+    world.options.log_data_pages = 0;
+    let fs = world.mount();
+    let before = fs.0.region.counters().writes;
+    for n in 0..MANY {
+        let inode = nth_file(&fs, n);
+        fs.write(&inode, 0, &bytes(n)[..100], Stamp::Set).unwrap();
+    }
+    let writes = fs.0.region.counters().writes - before;
+    // The log and its checkpoints write for a small cache, too.
+    assert!(writes <= MANY / 4, "{writes} writes for {MANY} files");
+    for n in 0..MANY {
+        let found = content(&fs, &nth_file(&fs, n));
+        assert_eq!(found, bytes(n)[..100], "file {n}");
+    }
+    fs.close().unwrap();
+    fsck(world.device(), "after");
+}

@@ -9,7 +9,7 @@ use dure_store::node::{Node, NodeRef};
 use dure_store::units::Ino;
 use dure_sync::Arc;
 
-use super::{OVERFULL_PART, RELIEVED, Unlinked, evict};
+use super::{OVERFULL_PART, Unlinked, evict};
 use crate::inode::{Inode, InodeRef};
 use crate::volume::Volume;
 
@@ -19,12 +19,13 @@ impl Volume {
     #[inline]
     pub(crate) fn relieve_inodes(&self) {
         if self.inodes.is_crowded() && self.check_writable().is_ok() {
-            for inode in self.inodes.take_crowded(RELIEVED) {
+            let crowd = self.inodes.take_crowded();
+            for inode in &crowd {
                 self.write_access_time(inode.inode());
-                if inode.kind() == FileKind::File {
-                    self.body.settle(self, inode.inode());
-                }
             }
+            let files = crowd.iter().filter(|inode| inode.kind() == FileKind::File);
+            let files: Vec<_> = files.map(|inode| inode.inode().clone()).collect();
+            self.body.settle(self, &files);
         }
     }
 

@@ -37,7 +37,7 @@ fn crash(read_marks: Rule) -> Arc<RamDevice> {
     let made = fs.create(&root, b"made", &new).unwrap();
     core.store(1, Ordering::Relaxed);
     fs.write(&made, 0, &[7; 4096], Stamp::Set).unwrap();
-    fs.0.body.settle(&fs.0, made.inode());
+    fs.0.body.settle(&fs.0, std::slice::from_ref(made.inode()));
     fs.set_xattr(&other, b"user.a", b"b", XattrMode::Any)
         .unwrap();
     fs.fsync(&other, SyncScope::All).unwrap();
@@ -185,7 +185,10 @@ fn a_rename_that_replaces_survives_with_the_data_or_not_at_all() {
     let made = pair.make("made", 0);
     pair.commit(0);
     pair.on(1);
-    pair.fs.0.body.settle(&pair.fs.0, made.inode());
+    pair.fs
+        .0
+        .body
+        .settle(&pair.fs.0, std::slice::from_ref(made.inode()));
     pair.replace_kept();
     drop(made);
     assert_eq!(content(&pair.crash(), "kept").unwrap(), CONTENT);
@@ -201,7 +204,10 @@ fn a_rename_that_replaces_survives_with_the_latest_data() {
     pair.on(1);
     let latest = vec![9; CONTENT.len()];
     pair.fs.write(&made, 0, &latest, Stamp::Set).unwrap();
-    pair.fs.0.body.settle(&pair.fs.0, made.inode());
+    pair.fs
+        .0
+        .body
+        .settle(&pair.fs.0, std::slice::from_ref(made.inode()));
     pair.replace_kept();
     drop(made);
     assert!(content(&pair.crash(), "kept").unwrap() == latest);
@@ -248,7 +254,10 @@ fn new_content_survives_with_the_loss_of_the_set_id_bit_or_not_at_all() {
     pair.fs.change_attributes(&made, &mode(0o755)).unwrap();
     pair.on(1);
     pair.fs.write(&made, 0, &[8; 4096], Stamp::Set).unwrap();
-    pair.fs.0.body.settle(&pair.fs.0, made.inode());
+    pair.fs
+        .0
+        .body
+        .settle(&pair.fs.0, std::slice::from_ref(made.inode()));
     pair.commit(1);
     drop(made);
     let fs = pair.crash();

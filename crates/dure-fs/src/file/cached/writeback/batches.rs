@@ -101,7 +101,11 @@ impl Volume {
                         return Err(error);
                     }
                 }
-                let keep = if more { self.pages.batches_max() - 1 } else { 0 };
+                let keep = if more {
+                    self.pages.batches_max() - 1
+                } else {
+                    0
+                };
                 self.end_savings(inode, progress, keep)?;
             } else {
                 let ended = self.end_savings(inode, progress, 0);

@@ -13,8 +13,8 @@ use crate::volume::Volume;
 const ROUND_INODES: usize = BATCH_PAGES;
 
 impl Volume {
-    /// Writes back inodes, those of this task's partition first, until `pages` pages were written, or each was visited once. Skips inodes
-    /// whose write-back is under way. Returns how many pages.
+    /// Writes back inodes, those of this task's partition first, until `pages` pages were written,
+    /// or each was visited once. Skips inodes whose write-back is under way. Returns how many pages.
     ///
     /// # Errors
     /// The last failure, when nothing could be written.
@@ -112,8 +112,19 @@ impl Volume {
         result
     }
 
-    /// Writes an inode back and drops its pages, so that it can leave memory; does nothing if its
-    /// write-back is under way. What fails stays, and is reported by an fsync.
+    /// Writes inodes back and drops their pages, so that they can leave memory; passes over those
+    /// whose write-back is under way. What fails stays, and is reported by an fsync.
+    pub(in crate::file) fn settle_files(&self, inodes: &[Arc<Inode>]) {
+        let mut rest = inodes;
+        while !rest.is_empty() {
+            let (visited, _) = self.write_round(rest);
+            let (done, after) = rest.split_at(visited);
+            rest = after;
+            done.iter().for_each(|inode| self.settle_file(inode));
+        }
+    }
+
+    /// The same of one.
     pub(in crate::file) fn settle_file(&self, inode: &Arc<Inode>) {
         let Some(_held) = inode.try_lock_writeback() else {
             return;
