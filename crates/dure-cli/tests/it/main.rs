@@ -12,6 +12,7 @@ mod memory;
 mod messages;
 mod metrics;
 mod mount_options;
+mod overlay;
 mod pages;
 mod program;
 mod regions;

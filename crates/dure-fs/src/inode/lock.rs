@@ -8,8 +8,8 @@ use super::{AttributeState, Inode, InodeState};
 use crate::ranks::{ATTRIBUTES, INODE};
 
 /// Maximum number of inodes that one operation locks: two directories, the inode that moves, the
-/// one it replaces.
-pub(crate) const LOCKS_MAX: usize = 4;
+/// one it replaces, the one it leaves behind.
+pub(crate) const LOCKS_MAX: usize = 5;
 
 /// How an operation holds an inode. One that is listed twice is held in the later one of these
 /// modes.
@@ -64,7 +64,7 @@ impl<'i> Locked<'i> {
     }
 }
 
-/// The locks of up to four inodes.
+/// The locks of up to five inodes.
 #[derive(Debug)]
 pub(crate) struct LockedInodes<'i> {
     all: [Option<Locked<'i>>; LOCKS_MAX],

@@ -31,7 +31,7 @@ const NODES: u32 = 4;
 
 /// What to create.
 #[derive(Debug, Clone, Copy)]
-struct Plan<'a> {
+pub(super) struct Plan<'a> {
     kind: FileKind,
     new: &'a NewInode,
     /// Target of a symlink.
@@ -50,7 +50,7 @@ pub enum New<'n> {
 }
 
 impl<'n> New<'n> {
-    fn plan(self) -> Result<Plan<'n>> {
+    pub(super) fn plan(self) -> Result<Plan<'n>> {
         let (kind, new, target) = match self {
             New::Node(new) => match FileKind::from_mode(new.mode) {
                 None => return Err(Error::Invalid("no file type in the mode")),
@@ -275,7 +275,8 @@ impl Volume {
         }
     }
 
-    fn make_unnamed(&self, directory: &InodeRef, plan: Plan<'_>) -> Result<InodeRef> {
+    /// Makes an inode without a name.
+    pub(super) fn make_unnamed(&self, directory: &InodeRef, plan: Plan<'_>) -> Result<InodeRef> {
         attempts(|scope| {
             let parent = directory.inode();
             let free = self.free_ino()?;

@@ -4,13 +4,17 @@ use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{AttributesRecord, FLAG_ORPHAN};
 use dure_store::format::name::{FileKind, check_name};
+use dure_store::op::Op;
 use dure_store::space::OpClass;
+use dure_store::units::Mark;
 use zerocopy::little_endian::U32;
 
 use crate::directory::Change;
 use crate::directory::read::Name;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
-use crate::inode::{Attempt, AttributeState, InodeRef, LINKS_MAX, LockedInodes, Scope, attempts};
+use crate::inode::{
+    Attempt, AttributeState, Inode, InodeRef, LINKS_MAX, LockedInodes, Scope, attempts,
+};
 use crate::volume::{FileSystem, Volume};
 
 /// The attributes with one more name.
@@ -47,7 +51,34 @@ impl FileSystem {
     }
 }
 
+/// Lets `op` store that an inode, whose attributes the caller has locked, has one more name.
+pub(super) fn store_name(
+    op: &mut Op<'_>,
+    inode: &Inode,
+    locked: &mut LockedInodes<'_>,
+) -> Result<()> {
+    let held = locked.attributes(inode);
+    let mut attributes = linked(inode.attributes(), held)?;
+    attributes.ctime = op.time();
+    inode.store_attributes(op, &attributes);
+    if let Some(place) = &held.orphan {
+        place.clear(op);
+    }
+    Ok(())
+}
+
 impl Volume {
+    /// The operation with [`store_name`] has finished.
+    pub(super) fn has_name(&self, inode: &Inode, locked: &mut LockedInodes<'_>, mark: Mark) {
+        inode.attributes_stored(self.options.volume_rules.attributes, mark);
+        let held = locked.attributes(inode);
+        held.linkable = false;
+        if let Some(place) = held.orphan.take() {
+            self.orphans.give(place);
+        }
+        inode.set_unlinked(self, false);
+    }
+
     fn try_link(
         &self,
         inode: &InodeRef,
@@ -63,8 +94,7 @@ impl Volume {
         let names = inode.attributes_access(rule);
         let mut locked = LockedInodes::lock([(parent, access), (inode, names)]);
         parent.check_directory(locked.get(parent))?;
-        let mut attributes = linked(inode.attributes(), locked.attributes(inode))?;
-        attributes.ctime = op.time();
+        store_name(&mut op, inode, &mut locked)?;
         parent.depends(&mut op);
         let leaf = [self.leaf_of(&locked, parent, name.hash)?];
         let buckets = LockedBuckets::lock(&leaf)?;
@@ -76,19 +106,9 @@ impl Volume {
         }
         edit.insert(&mut tree, located, target(inode.ino, inode.kind))?;
         let first = self.set_first_bucket(parent, locked.get(parent), &tree, &mut op);
-        inode.store_attributes(&mut op, &attributes);
-        if let Some(place) = &locked.attributes(inode).orphan {
-            place.clear(&mut op);
-        }
         let now = op.time();
         let mark = op.finish();
-        inode.attributes_stored(rule, mark);
-        let held = locked.attributes(inode);
-        held.linkable = false;
-        if let Some(place) = held.orphan.take() {
-            self.orphans.give(place);
-        }
-        inode.set_unlinked(self, false);
+        self.has_name(inode, &mut locked, mark);
         self.name_added(&mut locked, parent, (&tree, first), mark);
         let change = Change::of(inode.kind.code(), 1);
         self.entries_changed(&mut locked, parent, change, (mark, now));

@@ -176,6 +176,16 @@ const CALLS: &[Call] = &[
     ("rename directory", |fs| {
         rename(fs, ("a", "sub"), ("b", "sub"), RenameMode::NoReplace)
     }),
+    ("rename leaving a whiteout", |fs| {
+        let (root, b) = (fs.root()?, at(fs, "b")?);
+        let whiteout = NewInode {
+            mode: 0o020_000,
+            ..NewInode::default()
+        };
+        let (from, to) = ((&root, &b"short"[..]), (&b, &b"moved"[..]));
+        fs.rename_leaving(from, to, RenameMode::NoReplace, &whiteout)
+            .map(drop)
+    }),
     ("exchange", |fs| {
         rename(fs, ("", "a"), ("", "four"), RenameMode::Exchange)
     }),

@@ -11,6 +11,9 @@ use dure_fuse_wire::transport::buffer::Reply;
 /// Type and permissions of a symlink.
 const SYMLINK_MODE: u32 = libc::S_IFLNK | 0o777;
 
+/// Type and permissions of a whiteout: a device of number 0, by which overlayfs knows it.
+const WHITEOUT_MODE: u32 = libc::S_IFCHR;
+
 impl Call<'_> {
     pub(super) fn lookup(self, name: &[u8]) -> Outcome {
         match self.server.lookup(self.request.node, name)? {
@@ -62,7 +65,9 @@ impl Call<'_> {
     }
 
     pub(super) fn rename(self, name: &[u8], to: (u64, &[u8]), flags: u32) -> Outcome {
-        done(self.server.rename((self.request.node, name), to, flags))
+        let from = (self.request.node, name);
+        let whiteout = self.new_inode(WHITEOUT_MODE, 0, 0);
+        done(self.server.rename(from, to, flags, &whiteout))
     }
 
     /// An inode that the caller makes.

@@ -154,12 +154,19 @@ impl Server {
         Ok(())
     }
 
-    /// RENAME2 with the flags of renameat2(2).
+    /// RENAME2 with the flags of renameat2(2). With `RENAME_WHITEOUT` the old name leads to
+    /// `whiteout` from then on.
     ///
     /// # Errors
     /// An errno.
-    pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Answer<()> {
-        let mode = match flags {
+    pub fn rename(
+        &self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        flags: u32,
+        whiteout: &NewInode,
+    ) -> Answer<()> {
+        let mode = match flags & !libc::RENAME_WHITEOUT {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
@@ -167,7 +174,10 @@ impl Server {
         };
         let (from_parent, to_parent) = (self.inode(from.0)?, self.inode(to.0)?);
         let (from, to) = ((&from_parent, from.1), (&to_parent, to.1));
-        let orphan = self.volume.rename_and_keep(from, to, mode);
+        let orphan = match flags & libc::RENAME_WHITEOUT {
+            0 => self.volume.rename_and_keep(from, to, mode),
+            _ => self.volume.rename_leaving(from, to, mode, whiteout),
+        };
         self.keep_unlinked(orphan.map_err(errno)?);
         Ok(())
     }

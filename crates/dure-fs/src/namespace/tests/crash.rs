@@ -12,6 +12,9 @@ use dure_check::{CheckOptions, check};
 use super::*;
 use crate::{FlushRule, RenameMode, XattrMode};
 
+/// Files whose rename leaves another inode under the old name.
+const LEAVING: [u32; 2] = [11, 19];
+
 /// What must be there after a crash at `step` or later: paths, as far as they did not change since.
 struct Synced {
     step: u64,
@@ -96,6 +99,19 @@ impl World {
                     self.changed("dir/sub", true);
                     drop(sub_dir);
                 }
+                _ if LEAVING.contains(&n) => {
+                    let (from, to) = (name.as_bytes(), format!("left-{n}"));
+                    let whiteout = NewInode {
+                        mode: libc::S_IFCHR,
+                        ..NewInode::default()
+                    };
+                    let names = ((&dir, from), (&root, to.as_bytes()));
+                    fs.rename_leaving(names.0, names.1, RenameMode::Replace, &whiteout)
+                        .unwrap();
+                    self.changed(&to, true);
+                    // One is gone as well as the other is there.
+                    self.changed(&format!("dir/{name}"), true);
+                }
                 _ => {
                     fs.unlink(&dir, name.as_bytes()).unwrap();
                     self.changed(&format!("dir/{name}"), false);
@@ -111,6 +127,26 @@ impl World {
         }
         drop(held);
         self.sync();
+    }
+
+    /// A rename that leaves an inode behind has happened, or has not.
+    fn check_left(step: u64, fs: &FileSystem) {
+        let root = fs.root().unwrap();
+        let Some(dir) = fs.lookup(&root, b"dir").unwrap() else {
+            return;
+        };
+        for n in LEAVING {
+            let old = format!("a-longer-name-for-a-file-{n}");
+            let old = fs.lookup(&dir, old.as_bytes()).unwrap();
+            let new = fs.lookup(&root, format!("left-{n}").as_bytes()).unwrap();
+            let kinds = [old, new].map(|inode| inode.map(|inode| inode.kind()));
+            let possible = [
+                [None, None],
+                [Some(FileKind::File), None],
+                [Some(FileKind::CharacterDevice), Some(FileKind::File)],
+            ];
+            assert!(possible.contains(&kinds), "{kinds:?} at step {step}");
+        }
     }
 
     /// What the last sync before `step` promised about paths that no later call changed.
@@ -179,6 +215,7 @@ fn every_crash_leaves_a_sound_volume_with_what_was_synced() {
             );
             let fs = FileSystem::open(device.clone(), options.clone()).unwrap();
             world.check_promises(step, &fs);
+            World::check_left(step, &fs);
             fs.close().unwrap();
             drop(fs);
             let report = check(device, &CheckOptions::default()).unwrap();

@@ -168,3 +168,74 @@ fn names_that_are_not_cached_are_seen_all_the_same() {
     drop((a, b, root));
     drop(disk.remount(fs));
 }
+
+/// What overlayfs leaves where a name was.
+fn whiteout() -> NewInode {
+    NewInode {
+        mode: libc::S_IFCHR,
+        ..NewInode::default()
+    }
+}
+
+#[test]
+fn a_rename_can_leave_a_new_inode_under_the_old_name() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let dir = fs.mkdir(&root, b"d", &directory()).unwrap();
+    let moved = fs.create(&root, b"a", &file()).unwrap();
+    let inodes = fs.statistics().inodes_free;
+    fs.rename_leaving((&root, b"a"), (&dir, b"b"), NoReplace, &whiteout())
+        .unwrap();
+    assert_eq!(get(&fs, &dir, "b").ino(), moved.ino());
+    let left = get(&fs, &root, "a");
+    assert_eq!(left.kind(), FileKind::CharacterDevice);
+    assert_eq!((stat(&fs, &left).nlink, stat(&fs, &left).rdev), (1, 0));
+    assert_eq!(fs.statistics().inodes_free, inodes - 1);
+    // Over a name, within a directory, and a directory: its parent counts one less.
+    fs.create(&dir, b"c", &file()).unwrap();
+    fs.rename_leaving((&dir, b"b"), (&dir, b"c"), Replace, &whiteout())
+        .unwrap();
+    assert_eq!(get(&fs, &dir, "c").ino(), moved.ino());
+    assert_eq!(list(&fs, &dir), [b"b".to_vec(), b"c".to_vec()]);
+    assert_eq!(stat(&fs, &root).nlink, 3);
+    fs.mkdir(&root, b"e", &directory()).unwrap();
+    fs.rename_leaving((&root, b"d"), (&root, b"e"), Replace, &whiteout())
+        .unwrap();
+    assert_eq!(stat(&fs, &root).nlink, 3);
+    assert_eq!(get(&fs, &root, "d").kind(), FileKind::CharacterDevice);
+    drop((dir, moved, left, root));
+    let fs = disk.remount(fs);
+    let root = fs.root().unwrap();
+    let names = [b"a".to_vec(), b"d".to_vec(), b"e".to_vec()];
+    assert_eq!(list(&fs, &root), names);
+    let left = get(&fs, &root, "a");
+    assert_eq!((stat(&fs, &left).nlink, stat(&fs, &left).rdev), (1, 0));
+    drop(left);
+    fs.unlink(&root, b"a").unwrap();
+    drop(root);
+    drop(disk.remount(fs));
+}
+
+#[test]
+fn a_rename_that_fails_leaves_no_inode_behind() {
+    let (disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    fs.create(&root, b"a", &file()).unwrap();
+    fs.create(&root, b"b", &file()).unwrap();
+    let inodes = fs.statistics().inodes_free;
+    let move_to_b = |from: &[u8], mode| {
+        fs.rename_leaving((&root, from), (&root, b"b"), mode, &whiteout())
+            .map(drop)
+    };
+    assert_eq!(errno(move_to_b(b"a", NoReplace)), libc::EEXIST);
+    assert_eq!(errno(move_to_b(b"x", Replace)), libc::ENOENT);
+    assert_eq!(errno(move_to_b(b"a", Exchange)), libc::EINVAL);
+    // Two names of one inode stay as they are.
+    fs.link(&get(&fs, &root, "a"), &root, b"a2").unwrap();
+    fs.rename_leaving((&root, b"a"), (&root, b"a2"), Replace, &whiteout())
+        .unwrap();
+    assert_eq!(get(&fs, &root, "a").kind(), FileKind::File);
+    assert_eq!(fs.statistics().inodes_free, inodes);
+    drop(root);
+    drop(disk.remount(fs));
+}

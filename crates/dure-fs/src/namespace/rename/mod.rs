@@ -1,8 +1,14 @@
 //! Moving names.
 //!
-//! Up to four inodes are locked: two directories, the inode that moves, the one whose name is
-//! taken. A directory changes its parent under the rename lock, so that the chain of ancestors that
-//! is checked for a loop, and marked, does not change.
+//! Up to five inodes are locked: two directories, the inode that moves, the one whose name is
+//! taken, the one that is left in the old place. A directory changes its parent under the rename
+//! lock, so that the chain of ancestors that is checked for a loop, and marked, does not change.
+//!
+//! An inode to be left behind (`RENAME_WHITEOUT`) is made before, without a name, and gets the old
+//! name in the operation of the rename. *Crash scenario:* power fails in between; it is an orphan,
+//! and recovery deletes it. With two operations on names a crash would leave neither or both.
+
+mod trees;
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
@@ -13,18 +19,22 @@ use dure_store::units::Ino;
 use dure_sync::MutexGuard;
 use zerocopy::little_endian::U64;
 
+use self::trees::Trees;
+use super::create::New;
+use super::link;
 use super::remove::Nameless;
-use crate::directory::Change;
-use crate::directory::read::{Found, Leaf, Name};
-use crate::directory::tree::{Located, LockedBuckets, Removed, Tree, TreeEdit, target};
+use crate::directory::read::Name;
+use crate::directory::tree::{LockedBuckets, TreeEdit, target};
 use crate::inode::{
-    Access, Attempt, FreeSlot, Inode, InodeRef, InodeState, LocalRef, LockedInodes, Scope, attempts,
+    Access, Attempt, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, NewInode, Scope, attempts,
 };
 use crate::ranks::RENAME;
 use crate::volume::{FileSystem, Volume};
 
 /// Nodes a rename may dirty: two buckets, two directories' inodes, two inodes, an orphan slot.
 const NODES: u32 = 7;
+/// And if it leaves an inode behind: that one, and its orphan slot.
+const NODES_LEFT: u32 = 2;
 
 /// What happens to a name that exists at the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,6 +55,8 @@ struct Names<'a> {
     from: Name<'a>,
     to_dir: &'a InodeRef,
     to: Name<'a>,
+    /// Without a name so far; gets the old one.
+    left: Option<&'a InodeRef>,
 }
 
 /// What a rename saw before it took locks.
@@ -82,6 +94,7 @@ impl FileSystem {
             from: self.0.named(from),
             to_dir,
             to: self.0.named(to),
+            left: None,
         };
         self.0.rename(names, mode, Nameless::Deleted).map(drop)
     }
@@ -102,6 +115,33 @@ impl FileSystem {
             from: self.0.named(from),
             to_dir,
             to: self.0.named(to),
+            left: None,
+        };
+        self.0.rename(names, mode, Nameless::Kept)
+    }
+
+    /// As [`FileSystem::rename_and_keep`], and gives the old name to a new inode of any type but
+    /// directory and symlink, at the same moment: `RENAME_WHITEOUT`.
+    ///
+    /// # Errors
+    /// As [`FileSystem::rename`]; `Invalid` for an exchange.
+    pub fn rename_leaving(
+        &self,
+        (from_dir, from): (&InodeRef, &[u8]),
+        (to_dir, to): (&InodeRef, &[u8]),
+        mode: RenameMode,
+        left: &NewInode,
+    ) -> Result<Option<InodeRef>> {
+        if mode == RenameMode::Exchange {
+            return Err(Error::Invalid("an exchange leaves no old name"));
+        }
+        let left = self.0.make_unnamed(from_dir, New::Node(left).plan()?)?;
+        let names = Names {
+            from_dir,
+            from: self.0.named(from),
+            to_dir,
+            to: self.0.named(to),
+            left: Some(&left),
         };
         self.0.rename(names, mode, Nameless::Kept)
     }
@@ -264,13 +304,16 @@ impl Volume {
             Some(_) => OpClass::Delete,
             None => OpClass::Normal,
         };
-        let mut op = self.op(OpKind::Rename, class, NODES + plan.scope.spare)?;
+        let left = names.left.map(InodeRef::inode);
+        let nodes = NODES + if left.is_some() { NODES_LEFT } else { 0 };
+        let mut op = self.op(OpKind::Rename, class, nodes + plan.scope.spare)?;
         let rule = self.options.volume_rules.attributes;
         let mut locked = LockedInodes::lock([
             (from_dir, plan.scope.access(self, from_dir)),
             (to_dir, plan.scope.access(self, to_dir)),
             (source, source.attributes_access(rule)),
             (target.unwrap_or(source), plan.target_access),
+            (left.unwrap_or(source), source.attributes_access(rule)),
         ]);
         for directory in [from_dir, to_dir] {
             directory.check_directory(locked.get(directory))?;
@@ -300,10 +343,16 @@ impl Volume {
             Ok::<_, Attempt>((victim.inode(), loss))
         });
         let loss = loss.transpose()?;
+        if let Some(left) = left {
+            link::store_name(&mut op, left, &mut locked)?;
+        }
         let now = op.time();
         let mark = op.finish();
         for inode in [source].into_iter().chain(swapped) {
             inode.attributes_stored(rule, mark);
+        }
+        if let Some(left) = left {
+            self.has_name(left, &mut locked, mark);
         }
         let orphan = loss
             .as_ref()
@@ -318,6 +367,10 @@ impl Volume {
         }
         let (state, id) = (locked.get(to_dir), to_dir.id());
         self.dentries.put(state, id, names.to, Some(source.id()));
+        if let Some(left) = names.left {
+            let (state, id) = (locked.get(from_dir), from_dir.id());
+            self.dentries.put(state, id, names.from, Some(left.id()));
+        }
         drop(buckets);
         Ok(orphan)
     }
@@ -353,133 +406,5 @@ fn check_kinds(mode: RenameMode, source: &InodeRef, target: Option<&InodeRef>) -
         (true, false) => Err(Error::NotDirectory),
         (false, true) => Err(Error::IsDirectory),
         _ => Ok(()),
-    }
-}
-
-/// The trees of the two directories, which may be one.
-#[derive(Debug)]
-struct Trees {
-    from: Tree,
-    /// `None`: the same as `from`.
-    to: Option<Tree>,
-}
-
-/// How the counts of both directories change.
-#[derive(Debug, Default)]
-struct Changes {
-    from: Change,
-    to: Change,
-}
-
-impl Changes {
-    /// Each directory once: for a move within one directory the changes are added up.
-    fn of_directories<'d>(
-        self,
-        from_dir: &'d Inode,
-        to_dir: &'d Inode,
-    ) -> [Option<(&'d Inode, Change)>; 2] {
-        if from_dir.ino == to_dir.ino {
-            [Some((from_dir, self.from.and(self.to))), None]
-        } else {
-            [Some((from_dir, self.from)), Some((to_dir, self.to))]
-        }
-    }
-}
-
-impl Trees {
-    fn new(
-        volume: &Volume,
-        locked: &LockedInodes<'_>,
-        from_dir: &Inode,
-        to_dir: &Inode,
-    ) -> Result<Trees> {
-        let tree = |inode| Tree::of(volume, locked.get(inode), locked.access(inode));
-        let from = tree(from_dir)?;
-        let other = from_dir.ino != to_dir.ino;
-        let to = if other { Some(tree(to_dir)?) } else { None };
-        Ok(Trees { from, to })
-    }
-
-    fn of_target(&self) -> &Tree {
-        self.to.as_ref().unwrap_or(&self.from)
-    }
-
-    /// The place of the target's name after a removal, if it was at `to` before.
-    fn located_after<'n>(
-        &self,
-        edit: &mut TreeEdit<'_, '_>,
-        removed: Removed,
-        to: Located<'n>,
-        (directory, leaf): (&InodeState, Option<&Leaf>),
-    ) -> Result<Located<'n>> {
-        match removed {
-            Removed::Entry => Ok(to),
-            Removed::Nodes => edit.locate((self.of_target(), directory), leaf, to.name),
-        }
-    }
-
-    /// Changes the entries. The removal comes before the insert: it only frees nodes that were
-    /// there before, and the insert then finds its place in what is left.
-    fn edit(
-        &mut self,
-        edit: &mut TreeEdit<'_, '_>,
-        names: Names<'_>,
-        plan: &Plan<'_>,
-        (locked, buckets): (&LockedInodes<'_>, &LockedBuckets<'_>),
-    ) -> std::result::Result<Changes, Attempt> {
-        let source = target(plan.source.ino(), plan.source.kind());
-        let replaced = plan
-            .target
-            .as_ref()
-            .map(|inode| target(inode.ino(), inode.kind()));
-        let source_dir = locked.get(names.from_dir.inode());
-        let from = edit.locate((&self.from, source_dir), buckets.leaf(0), names.from)?;
-        let (target_dir, leaf) = (locked.get(names.to_dir.inode()), buckets.leaf(1));
-        let to = edit.locate((self.of_target(), target_dir), leaf, names.to)?;
-        if from.found() != Some(source) || to.found() != replaced {
-            return Err(Attempt::Again);
-        }
-        let away = Change::of(source.kind, -1);
-        let here = Change::of(source.kind, 1);
-        let Some(replaced) = replaced else {
-            let removed = edit.remove(&self.from, source_dir, &from)?;
-            let to = self.located_after(edit, removed, to, (target_dir, leaf))?;
-            let tree = self.to.as_mut().unwrap_or(&mut self.from);
-            edit.insert(tree, to, source)?;
-            return Ok(Changes {
-                from: away,
-                to: here,
-            });
-        };
-        if plan.mode == RenameMode::Exchange {
-            edit.retarget(&self.from, &from, replaced)?;
-            edit.retarget(self.of_target(), &to, source)?;
-            let back = Change::of(replaced.kind, 1);
-            return Ok(Changes {
-                from: away.and(back),
-                to: here.and(Change::of(replaced.kind, -1)),
-            });
-        }
-        let victim: &Inode = plan
-            .target
-            .as_ref()
-            .expect("a rename that replaces has a target")
-            .inode();
-        if victim.kind == FileKind::Directory {
-            edit.free_all(locked.get(victim))?;
-        }
-        let removed = edit.remove(&self.from, source_dir, &from)?;
-        let to = self.located_after(edit, removed, to, (target_dir, leaf))?;
-        let found: Option<Found> = to.found();
-        assert_eq!(
-            found,
-            Some(replaced),
-            "the removal of one name leaves the other"
-        );
-        edit.retarget(self.of_target(), &to, source)?;
-        Ok(Changes {
-            from: away,
-            to: here.and(Change::of(replaced.kind, -1)),
-        })
     }
 }
