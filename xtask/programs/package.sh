@@ -16,6 +16,11 @@ for page in man1/dure.1 man1/dure-check.1 man8/mkfs.dure.8 man8/mount.fuse.dure.
 done
 test -e /usr/share/doc/dure/examples/srv-data.mount
 
+step 'rings'
+switch=/sys/module/fuse/parameters/enable_uring
+test ! -e "$switch" || test "$(cat "$switch")" = Y
+grep -q enable_uring /usr/lib/modprobe.d/dure.conf /usr/lib/tmpfiles.d/dure.conf
+
 step 'mkfs(8), fsck(8)'
 mkdir -p /srv/data
 mkfs -t dure --size 256M /srv/v.img

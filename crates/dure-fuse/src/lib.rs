@@ -40,6 +40,7 @@ pub mod session;
 #[cfg(test)]
 mod tests;
 
+pub use dure_fuse_wire::transport::uring::switch::Switch;
 pub use dure_fuse_wire::{
     MountError, RingPolicy, Transport, mount, protocol, service, transport, unmount,
 };

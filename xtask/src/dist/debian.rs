@@ -24,6 +24,15 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 const OVERRIDES: &str = "# No package of Debian's archive, so nobody has asked for it there.\n\
                          dure: initial-upload-closes-no-bugs\n";
 
+/// What the files for the next boot do, now; no kernel has to have the switch.
+const POSTINST: &str = "#!/bin/sh
+set -e
+switch=/sys/module/fuse/parameters/enable_uring
+if [ \"$1\" = configure ] && [ -w \"$switch\" ]; then
+    echo Y > \"$switch\" || true
+fi
+";
+
 const DESCRIPTION: &str = "\
 Description: many-core, crash-safe file system in user space
  dure is a file system for machines with many cores. Operations on data that
@@ -60,7 +69,10 @@ pub(crate) fn package(program: &Path) -> Result<PathBuf> {
     fs::create_dir(&debian)?;
     fs::write(debian.join("md5sums"), sums(&root)?)?;
     fs::write(debian.join("control"), control)?;
+    fs::write(debian.join("postinst"), POSTINST)?;
     modes(&debian)?;
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(debian.join("postinst"), executable)?;
     let architecture = architecture()?;
     let package = cargo::target().join(format!("dure_{VERSION}-1_{architecture}.deb"));
     run(Command::new("dpkg-deb")

@@ -84,6 +84,21 @@ fn remove(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What switches FUSE over io_uring on at boot: where `fuse` is a module, and where it is not. A
+/// kernel that knows no rings passes over both.
+const RINGS: [(&str, &str); 2] = [
+    (
+        "lib/modprobe.d/dure.conf",
+        "# Mounts of dure ask for it; of other FUSE servers, those that do.\n\
+         options fuse enable_uring=1\n",
+    ),
+    (
+        "lib/tmpfiles.d/dure.conf",
+        "# As modprobe.d/dure.conf, where the kernel has FUSE built in.\n\
+         w- /sys/module/fuse/parameters/enable_uring - - - - Y\n",
+    ),
+];
+
 fn install(program: &Path, dist: &Path) -> Result<()> {
     copy(program, &dist.join("bin/dure"))?;
     fs::create_dir_all(dist.join("sbin"))?;
@@ -92,6 +107,11 @@ fn install(program: &Path, dist: &Path) -> Result<()> {
     }
     manual::write(&dist.join("share/man"))?;
     completions::write(dist)?;
+    for (name, text) in RINGS {
+        let path = dist.join(name);
+        fs::create_dir_all(path.parent().context("it has a folder")?)?;
+        fs::write(path, text)?;
+    }
     let documents = dist.join("share/doc/dure");
     for name in DOCUMENTS {
         copy(&cargo::root().join(name), &documents.join(name))?;
@@ -167,5 +187,9 @@ mod tests {
                 .is_file()
         );
         assert!(dist.join("share/doc/dure/LICENSE-MIT").is_file());
+        for (name, _) in RINGS {
+            let text = fs::read_to_string(dist.join(name)).unwrap();
+            assert!(text.contains("enable_uring"), "{name}");
+        }
     }
 }

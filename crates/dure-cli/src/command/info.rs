@@ -113,6 +113,7 @@ fn rows_of_mounted(now: &Snapshot) -> Vec<Row> {
             None,
         ),
         ("options", mounted.options.clone().into(), None),
+        ("transport", mounted.transport.clone().into(), None),
         ("seconds mounted", seconds.into(), None),
         ("checkpoints", now.checkpoints.into(), None),
         ("journals", now.journals.len().into(), None),
@@ -120,6 +121,9 @@ fn rows_of_mounted(now: &Snapshot) -> Vec<Row> {
         blocks("blocks free", now.blocks_free),
         ("device errors", now.device.errors.into(), None),
     ];
+    if let Some(why) = &mounted.no_rings {
+        rows.push(("why no rings", why.clone().into(), None));
+    }
     if let Some(why) = &now.stopped {
         rows.push(("stopped", why.clone().into(), None));
     }

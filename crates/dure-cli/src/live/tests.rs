@@ -36,6 +36,8 @@ fn served(volume: &Path, read_only: bool) -> (FileSystem, Server) {
         uuid: "u".into(),
         options: "default options".into(),
         read_only,
+        transport: "device".into(),
+        no_rings: None,
     };
     let observed = Observed::new(mounted_volume(&file_system), mounted, None);
     let server = Server::start(&address(volume).unwrap(), observed).unwrap();
@@ -208,6 +210,8 @@ fn a_client_sees_the_workers_and_what_waits_for_them() {
         uuid: "u".into(),
         options: "default options".into(),
         read_only: false,
+        transport: "device".into(),
+        no_rings: None,
     };
     let observed = Observed::new(mounted_volume(&file_system), mounted, None);
     let _server = Server::start(&address(volume.path()).unwrap(), observed).unwrap();

@@ -28,5 +28,16 @@ pub enum Transport {
     Uring,
 }
 
+impl Transport {
+    /// One word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Device => "device",
+            Transport::Uring => "uring",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;

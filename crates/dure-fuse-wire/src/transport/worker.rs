@@ -10,7 +10,8 @@ use super::buffer::{Reply, RequestBuffer};
 use super::crew::Crew;
 use super::device::{Channel, Received};
 use super::negotiate::{self, Features, Negotiated};
-use super::uring::{self, Rings};
+use super::uring::Rings;
+use super::uring::switch::Switch;
 use crate::protocol::{self, Operation};
 use crate::service::{self, Service};
 
@@ -50,7 +51,7 @@ pub fn handshake(
         let agreed = match transport {
             Transport::Device => Agreed::Device,
             Transport::Uring if !negotiate::offers_rings(offer, more) => {
-                Agreed::Fallback(uring::not_offered())
+                Agreed::Fallback(Switch::now().why_no_rings().to_owned())
             }
             Transport::Uring => match Rings::new(channel, depth) {
                 Ok(rings) => Agreed::Rings(rings),

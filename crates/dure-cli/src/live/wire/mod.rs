@@ -127,6 +127,12 @@ pub(crate) struct Mounted {
     pub(crate) options: String,
     /// The mount is read-only.
     pub(crate) read_only: bool,
+    /// How requests come: the word of `transport=`.
+    #[serde(default)]
+    pub(crate) transport: String,
+    /// Why they do not come through rings, if they were to.
+    #[serde(default)]
+    pub(crate) no_rings: Option<String>,
 }
 
 /// All numbers of a mounted volume.

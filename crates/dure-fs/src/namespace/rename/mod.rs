@@ -291,6 +291,20 @@ impl Volume {
         (plan, result)
     }
 
+    fn lock_moving<'p>(&self, names: Names<'p>, plan: &'p Plan<'_>) -> LockedInodes<'p> {
+        let (from_dir, to_dir) = (names.from_dir.inode(), names.to_dir.inode());
+        let source = plan.source.inode();
+        let own = source.attributes_access(self.options.volume_rules.attributes);
+        let target = plan.target.as_deref().map(InodeRef::inode);
+        LockedInodes::lock([
+            (from_dir, plan.scope.access(self, from_dir)),
+            (to_dir, plan.scope.access(self, to_dir)),
+            (source, own),
+            (target.unwrap_or(source), plan.target_access),
+            (names.left.map_or(source, |left| left.inode()), own),
+        ])
+    }
+
     fn move_locked<'v>(
         &'v self,
         names: Names<'_>,
@@ -308,13 +322,7 @@ impl Volume {
         let nodes = NODES + if left.is_some() { NODES_LEFT } else { 0 };
         let mut op = self.op(OpKind::Rename, class, nodes + plan.scope.spare)?;
         let rule = self.options.volume_rules.attributes;
-        let mut locked = LockedInodes::lock([
-            (from_dir, plan.scope.access(self, from_dir)),
-            (to_dir, plan.scope.access(self, to_dir)),
-            (source, source.attributes_access(rule)),
-            (target.unwrap_or(source), plan.target_access),
-            (left.unwrap_or(source), source.attributes_access(rule)),
-        ]);
+        let mut locked = self.lock_moving(names, plan);
         for directory in [from_dir, to_dir] {
             directory.check_directory(locked.get(directory))?;
             directory.depends(&mut op);

@@ -6,7 +6,7 @@
 //! served by a thread bound to the core ([`mod@serve`]): the system call that sends a reply also waits
 //! for the next request, which the kernel copies into the [`entry`] itself. What takes long goes to
 //! [`helpers`]. [`port`] is what a ring is to its thread, [`idle`] and `schedule` how the scheduler
-//! treats that.
+//! treats that, [`switch`] whether the kernel offers rings.
 //!
 //! **Invariants.** Each queue has at least one entry: the kernel sends nothing before. FORGET,
 //! INTERRUPT and notifications stay with `/dev/fuse`, which is served besides, and by as many
@@ -19,6 +19,7 @@ pub mod port;
 pub mod ring;
 mod schedule;
 pub mod serve;
+pub mod switch;
 
 use std::io;
 
@@ -39,9 +40,6 @@ const DEPTH: (usize, usize) = (2, 32);
 const CACHE_BYTES: u64 = 8 << 20;
 /// Entries of a queue of a CPU that the server may not run on, or that is offline.
 const DEPTH_FOREIGN: usize = 1;
-
-/// The switch of the kernel module.
-const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// How many entries each of so many queues has, with a cache of so many bytes.
 #[must_use]
@@ -177,18 +175,6 @@ fn allowed() -> Vec<CoreId> {
     cores
         .filter_map(|core| u16::try_from(core).ok().map(CoreId::new))
         .collect()
-}
-
-/// Why the kernel did not offer rings.
-#[must_use]
-pub fn not_offered() -> String {
-    match std::fs::read_to_string(SWITCH) {
-        Ok(text) if text.trim() == "N" => format!(
-            "FUSE over io_uring is switched off; as root: echo Y > {SWITCH}, or fuse.enable_uring=1 \
-             on the kernel's command line, and mount again"
-        ),
-        _ => "this kernel has no FUSE over io_uring (Linux 6.14)".into(),
-    }
 }
 
 /// What to do about a ring that cannot be set up.
