@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
@@ -96,10 +96,23 @@ fn what_is_refused_is_refused_with_the_documented_error() {
         let refused = failed(fallocate(&source, flags, 0, PAGE));
         assert_eq!(refused, Errno::OPNOTSUPP, "{flags:?}");
     }
+}
+
+#[test]
+fn a_rename_leaves_a_whiteout_for_who_asks() {
+    let Some(mounted) = mounted() else { return };
+    let (from, to) = (mounted.path("from"), mounted.path("to"));
+    file(&from).write_all_at(&[7; 100], 0).unwrap();
+    file(&to);
     let cwd = rustix::fs::CWD;
-    let whiteout = renameat_with(cwd, &from, cwd, &to, RenameFlags::WHITEOUT);
-    assert_eq!(failed(whiteout), Errno::INVAL);
-    assert_eq!(fs::metadata(&to).unwrap().len(), 0, "nothing was renamed");
+    renameat_with(cwd, &from, cwd, &to, RenameFlags::WHITEOUT).unwrap();
+    assert_eq!(fs::metadata(&to).unwrap().len(), 100);
+    let left = fs::metadata(&from).unwrap();
+    assert!(left.file_type().is_char_device());
+    assert_eq!((left.rdev(), left.nlink()), (0, 1));
+    let both = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
+    let refused = renameat_with(cwd, &to, cwd, &from, both);
+    assert_eq!(failed(refused), Errno::INVAL);
 }
 
 #[test]

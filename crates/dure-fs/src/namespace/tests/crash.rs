@@ -99,19 +99,7 @@ impl World {
                     self.changed("dir/sub", true);
                     drop(sub_dir);
                 }
-                _ if LEAVING.contains(&n) => {
-                    let (from, to) = (name.as_bytes(), format!("left-{n}"));
-                    let whiteout = NewInode {
-                        mode: libc::S_IFCHR,
-                        ..NewInode::default()
-                    };
-                    let names = ((&dir, from), (&root, to.as_bytes()));
-                    fs.rename_leaving(names.0, names.1, RenameMode::Replace, &whiteout)
-                        .unwrap();
-                    self.changed(&to, true);
-                    // One is gone as well as the other is there.
-                    self.changed(&format!("dir/{name}"), true);
-                }
+                _ if LEAVING.contains(&n) => self.leave(&dir, &name, n),
                 _ => {
                     fs.unlink(&dir, name.as_bytes()).unwrap();
                     self.changed(&format!("dir/{name}"), false);
@@ -127,6 +115,22 @@ impl World {
         }
         drop(held);
         self.sync();
+    }
+
+    /// Moves a name and leaves another inode in its place.
+    fn leave(&mut self, dir: &InodeRef, name: &str, n: u32) {
+        let root = self.fs.root().unwrap();
+        let to = format!("left-{n}");
+        let whiteout = NewInode {
+            mode: libc::S_IFCHR,
+            ..NewInode::default()
+        };
+        let (from, mode) = ((dir, name.as_bytes()), RenameMode::Replace);
+        self.fs
+            .rename_leaving(from, (&root, to.as_bytes()), mode, &whiteout)
+            .unwrap();
+        self.changed(&to, true);
+        self.changed(&format!("dir/{name}"), true);
     }
 
     /// A rename that leaves an inode behind has happened, or has not.
