@@ -109,6 +109,37 @@ impl Scene {
     }
 }
 
+/// Reads 32 pages past the cache, as a mount does for its kernel.
+fn read_long(scene: &Scene, page: u64) {
+    let mut bytes = vec![0xee; 32 * PAGE];
+    let (offset, mode) = (page * PAGE_U64, ReadMode::Bypass);
+    let read = scene.fs.read(&scene.inode, offset, &mut bytes, mode);
+    assert_eq!(read.unwrap(), bytes.len());
+    for (page, bytes) in (page..).zip(bytes.chunks_exact(PAGE)) {
+        assert_eq!(bytes, old(page), "page {page}");
+    }
+}
+
+#[test]
+fn long_reads_past_the_cache_in_order_are_read_ahead_and_others_are_not() {
+    let scene = Scene::new(Rule::default());
+    for page in [96, 0, 224, 320, 64, 160] {
+        read_long(&scene, page);
+    }
+    assert_eq!(scene.fs.0.read_ahead.under_way().0, 0);
+    assert_eq!(scene.fs.0.pages.pages_used(), 0, "nothing is kept");
+    read_long(&scene, 352);
+    let before = scene.fs.0.region.counters().blocks_read;
+    let (windows, pages) = scene.fs.0.read_ahead.under_way();
+    assert!(windows > 0, "what follows is under way");
+    for page in (384..PAGES).step_by(32) {
+        read_long(&scene, page);
+    }
+    let blocks = scene.fs.0.region.counters().blocks_read - before;
+    assert!(blocks <= PAGES - 384 + pages, "each block is read once");
+    scene.end();
+}
+
 #[test]
 fn a_file_read_in_order_takes_few_requests_and_is_what_it_was() {
     let scene = Scene::new(Rule::default());

@@ -9,6 +9,10 @@
 //! of a reader, so any number of readers of a file are told apart. A window's leaf of the map is read
 //! together with those that follow it.
 //!
+//! Reads past the cache leave no pages: a mount makes them, and its kernel keeps what it has read. Of
+//! long ones, as the kernel makes them for a reader in order, the last ends are kept in a short list
+//! ([`ReadAhead::goes_on`]); the second in a row begins windows.
+//!
 //! # Invariants
 //! What counts of a window is found out when it ends ([`super::readings`]). Tasks that need the same
 //! window wait for the one that ends it.
@@ -36,6 +40,10 @@ const IN_ORDER_PAGES: u64 = 32;
 /// The part of the cache that windows may take, and how many these are at least.
 const PART_OF_CACHE: u64 = 4;
 const WINDOWS_MIN: u64 = 8;
+/// Fewest pages of a read past the cache that may be one in order, and how many of them a shard
+/// remembers.
+pub(super) const LONG_PAGES: u64 = 16;
+const ENDS: usize = 8;
 /// Windows that found no room before the oldest is given up.
 const PATIENCE: u32 = 32;
 
@@ -53,6 +61,9 @@ type Key = (Ino, u64);
 struct Shard {
     windows: Vec<(Key, Arc<Window>)>,
     refused: u32,
+    /// Where long reads past the cache have ended, and the place of the next one.
+    ends: [Option<(Ino, u64)>; ENDS],
+    next_end: usize,
 }
 
 /// The windows of all files.
@@ -97,6 +108,22 @@ impl ReadAhead {
         let mut windows = shard.windows.iter();
         let found = windows.find(|(other, _)| *other == key);
         found.map(|(_, window)| Arc::clone(window))
+    }
+
+    /// Whether a long read past the cache goes on where another one has ended, so that what follows is
+    /// to be read ahead.
+    pub(super) fn goes_on(&self, ino: Ino, page: u64, pages: u64) -> bool {
+        let mut shard = self.shard((ino, 0)).lock();
+        let end = Some((ino, page + pages));
+        let mut ends = shard.ends.iter_mut();
+        if let Some(before) = ends.find(|end| **end == Some((ino, page))) {
+            *before = end;
+            return true;
+        }
+        let place = shard.next_end;
+        shard.ends[place] = end;
+        shard.next_end = (place + 1) % ENDS;
+        false
     }
 
     /// Lists a window, if it is not listed and there is room. Returns whether, and one that was
@@ -154,7 +181,7 @@ impl Volume {
     }
 
     /// Submits the windows from `page` on. A medium in memory is not worth it.
-    fn begin_windows(&self, inode: &Arc<Inode>, page: u64) {
+    pub(super) fn begin_windows(&self, inode: &Arc<Inode>, page: u64) {
         if !self.reads_wait() {
             return;
         }

@@ -36,6 +36,7 @@ use dure_store::placement::contiguous;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::Arc;
 
+use super::ahead::LONG_PAGES;
 use crate::file::bytes::split;
 use crate::file::cached::cache::Grant;
 use crate::file::cached::page::PageStore;
@@ -103,11 +104,19 @@ impl Volume {
         let want = to_u64(within + buf.len())
             .div_ceil(BLOCK_BYTES_U64)
             .min(RUN_PAGES_MAX);
+        if (mode == ReadMode::Cached || want >= LONG_PAGES)
+            && let Some(window) = self.read_ahead.find(inode.ino, page)
+        {
+            self.end_window(inode, &window, page);
+            return Ok(0);
+        }
+        if mode == ReadMode::Bypass
+            && want >= LONG_PAGES
+            && self.read_ahead.goes_on(inode.ino, page, want)
+        {
+            self.begin_windows(inode, page + want);
+        }
         if mode == ReadMode::Cached {
-            if let Some(window) = self.read_ahead.find(inode.ino, page) {
-                self.end_window(inode, &window, page);
-                return Ok(0);
-            }
             let pages = self.read_in_order(inode, page, want).min(RUN_PAGES_MAX);
             let pages = self.pages.step_pages(pages);
             let frames = u32::try_from(pages).expect("a run has at most RUN_PAGES_MAX pages");
