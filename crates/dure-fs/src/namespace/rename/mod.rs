@@ -89,13 +89,7 @@ impl FileSystem {
         to: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        let names = Names {
-            from_dir,
-            from: self.0.named(from),
-            to_dir,
-            to: self.0.named(to),
-            left: None,
-        };
+        let names = self.0.names((from_dir, from), (to_dir, to), None);
         self.0.rename(names, mode, Nameless::Deleted).map(drop)
     }
 
@@ -106,17 +100,11 @@ impl FileSystem {
     /// As [`FileSystem::rename`].
     pub fn rename_and_keep(
         &self,
-        (from_dir, from): (&InodeRef, &[u8]),
-        (to_dir, to): (&InodeRef, &[u8]),
+        from: (&InodeRef, &[u8]),
+        to: (&InodeRef, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<InodeRef>> {
-        let names = Names {
-            from_dir,
-            from: self.0.named(from),
-            to_dir,
-            to: self.0.named(to),
-            left: None,
-        };
+        let names = self.0.names(from, to, None);
         self.0.rename(names, mode, Nameless::Kept)
     }
 
@@ -127,27 +115,36 @@ impl FileSystem {
     /// As [`FileSystem::rename`]; `Invalid` for an exchange.
     pub fn rename_leaving(
         &self,
-        (from_dir, from): (&InodeRef, &[u8]),
-        (to_dir, to): (&InodeRef, &[u8]),
+        from: (&InodeRef, &[u8]),
+        to: (&InodeRef, &[u8]),
         mode: RenameMode,
         left: &NewInode,
     ) -> Result<Option<InodeRef>> {
         if mode == RenameMode::Exchange {
             return Err(Error::Invalid("an exchange leaves no old name"));
         }
-        let left = self.0.make_unnamed(from_dir, New::Node(left).plan()?)?;
-        let names = Names {
-            from_dir,
-            from: self.0.named(from),
-            to_dir,
-            to: self.0.named(to),
-            left: Some(&left),
-        };
+        let left = self.0.make_unnamed(from.0, New::Node(left).plan()?)?;
+        let names = self.0.names(from, to, Some(&left));
         self.0.rename(names, mode, Nameless::Kept)
     }
 }
 
 impl Volume {
+    fn names<'a>(
+        &self,
+        (from_dir, from): (&'a InodeRef, &'a [u8]),
+        (to_dir, to): (&'a InodeRef, &'a [u8]),
+        left: Option<&'a InodeRef>,
+    ) -> Names<'a> {
+        Names {
+            from_dir,
+            from: self.named(from),
+            to_dir,
+            to: self.named(to),
+            left,
+        }
+    }
+
     /// Moves a name; returns the inode if it has no name left and the caller keeps it.
     fn rename(
         &self,

@@ -1,6 +1,7 @@
 //! The entries of the directories between which a name moves.
 
 use dure_store::error::Result;
+use dure_store::format::name::FileKind;
 
 use super::{Names, Plan, RenameMode};
 use crate::directory::Change;
@@ -8,7 +9,6 @@ use crate::directory::read::{Found, Leaf};
 use crate::directory::tree::{Located, LockedBuckets, Removed, Tree, TreeEdit, target};
 use crate::inode::{Attempt, Inode, InodeRef, InodeState, LockedInodes};
 use crate::volume::Volume;
-use dure_store::format::name::FileKind;
 
 /// The trees of the two directories, which may be one.
 #[derive(Debug)]
