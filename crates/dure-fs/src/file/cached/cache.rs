@@ -50,11 +50,11 @@ const SLAB_SPARE: u64 = 16;
 const EVICT_PAGES: u64 = 32;
 const EVICT_PART: u64 = 256;
 /// Shorter buffers for the device are made anew.
-const SCRATCH_PAGES_MIN: usize = BATCH_PAGES / 2;
+const SCRATCH_PAGES_MIN: usize = 16;
 /// Most batches of a file at the device together, each with its copies.
 const BATCHES_MAX: usize = 3;
 /// And at most one for so many batches that the cache has room for.
-const CACHE_OF_BATCH: usize = 8;
+const CACHE_OF_BATCH: usize = 4;
 /// Unused frames a core keeps, unless the cache is small.
 const STACK_FRAMES_MAX: u64 = 64;
 

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use dure_block::UnderWay;
+use dure_block::{BlockBuf, UnderWay};
 use dure_store::error::Result;
 use dure_store::format::slot::Slot;
 use dure_store::units::{BLOCK_BYTES_U64, to_u64};
@@ -23,6 +23,7 @@ use dure_sync::Arc;
 use super::miss::{Gap, Run};
 use crate::file::bytes::{pages_up_to, split};
 use crate::file::cached::cache::Grant;
+use crate::file::cached::writeback::BATCH_PAGES;
 use crate::file::read::{Begun, ReadMode};
 use crate::inode::Inode;
 use crate::volume::Volume;
@@ -94,7 +95,12 @@ impl Volume {
         };
         let core = grant.core();
         let reads = runs.iter().map(|(_, slots)| {
-            let buf = self.pages.take_scratch(core, slots.len());
+            // There may be many windows, and in a small cache they are short: then a buffer is no
+            // longer than its window.
+            let buf = match slots.len() < BATCH_PAGES / 2 {
+                true => BlockBuf::zeroed(slots.len()),
+                false => self.pages.take_scratch(core, slots.len()),
+            };
             (slots[0].block(), buf)
         });
         let requests = self.region.begin_reads(reads.collect());
