@@ -33,7 +33,11 @@ fn old(page: u64) -> [u8; PAGE] {
 
 impl Scene {
     fn new(rule: Rule) -> Scene {
-        let mut world = World::new(8192, 8 << 20);
+        Scene::with_cache(rule, 8 << 20)
+    }
+
+    fn with_cache(rule: Rule, cache_bytes: u64) -> Scene {
+        let mut world = World::new(8192, cache_bytes);
         world.options.log_data_pages = 0;
         world.options.volume_rules.slots_looked_at_again = rule;
         let device = Arc::new(FaultDevice::new(share(world.ram.clone())));
@@ -122,7 +126,7 @@ fn read_long(scene: &Scene, page: u64) {
 
 #[test]
 fn long_reads_past_the_cache_in_order_are_read_ahead_and_others_are_not() {
-    let scene = Scene::new(Rule::default());
+    let scene = Scene::with_cache(Rule::default(), 64 << 20);
     for page in [96, 0, 224, 320, 64, 160] {
         read_long(&scene, page);
     }

@@ -40,10 +40,11 @@ const IN_ORDER_PAGES: u64 = 32;
 /// The part of the cache that windows may take, and how many these are at least.
 const PART_OF_CACHE: u64 = 4;
 const WINDOWS_MIN: u64 = 8;
-/// Fewest pages of a read past the cache that may be one in order, and how many of them a shard
-/// remembers.
+/// Fewest pages of a read past the cache that may be one in order, how many of them a shard
+/// remembers, and how long windows must be to be worth it: in a small cache they are short.
 pub(super) const LONG_PAGES: u64 = 16;
 const ENDS: usize = 8;
+const LONG_WINDOW_PAGES: u64 = 128;
 /// Windows that found no room before the oldest is given up.
 const PATIENCE: u32 = 32;
 
@@ -113,6 +114,9 @@ impl ReadAhead {
     /// Whether a long read past the cache goes on where another one has ended, so that what follows is
     /// to be read ahead.
     pub(super) fn goes_on(&self, ino: Ino, page: u64, pages: u64) -> bool {
+        if self.window_pages < LONG_WINDOW_PAGES {
+            return false;
+        }
         let mut shard = self.shard((ino, 0)).lock();
         let end = Some((ino, page + pages));
         let mut ends = shard.ends.iter_mut();
