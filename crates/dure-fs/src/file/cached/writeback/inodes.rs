@@ -11,6 +11,8 @@ use crate::volume::Volume;
 
 /// Inodes that are looked at together, at most: as many as a round can have pages.
 const ROUND_INODES: usize = BATCH_PAGES;
+/// Inodes that a caller settles one by one, at most.
+const ALONE_MAX: usize = 16;
 
 impl Volume {
     /// Writes back inodes, those of this task's partition first, until `pages` pages were written,
@@ -115,6 +117,11 @@ impl Volume {
     /// Writes inodes back and drops their pages, so that they can leave memory; passes over those
     /// whose write-back is under way. What fails stays, and is reported by an fsync.
     pub(in crate::file) fn settle_files(&self, inodes: &[Arc<Inode>]) {
+        // Any number of tasks come here at once: a small cache has no room for copies of theirs.
+        if self.pages.batches_max() == 1 {
+            let some = inodes.iter().take(ALONE_MAX);
+            return some.for_each(|inode| self.settle_file(inode));
+        }
         let mut rest = inodes;
         while !rest.is_empty() {
             let (visited, _) = self.write_round(rest);
