@@ -126,8 +126,13 @@ impl Worker {
         self.done * RUN_BYTES % self.bytes
     }
 
+    /// What it makes, of one measurement.
+    fn made(&self) -> Tree {
+        self.tree.below(&format!("t{}", self.number))
+    }
+
     fn make_files(&self) -> Result<()> {
-        let directory = self.tree.path(&format!("t{}.{}", self.number, self.done));
+        let directory = self.made().path(&self.done.to_string());
         make_files(&self.tree, &directory, self.buffer.as_slice())?;
         self.tree.sync()
     }
@@ -145,6 +150,19 @@ pub(super) fn make_files(tree: &Tree, directory: &Path, content: &[u8]) -> Resul
 }
 
 impl measure::Worker for Worker {
+    fn prepare(&mut self) -> Result<()> {
+        if self.workload != Workload::MakeFiles {
+            return Ok(());
+        }
+        let made = self.made();
+        if self.tree.exists(made.root())? {
+            made.remove()?;
+            self.tree.sync()?;
+        }
+        self.done = 0;
+        self.tree.create_dir(made.root())
+    }
+
     fn operate(&mut self) -> Result<Option<u64>> {
         let mut works = 1;
         match self.workload {
