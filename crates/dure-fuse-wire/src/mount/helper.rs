@@ -57,7 +57,8 @@ fn run(command: &mut Command) -> io::Result<()> {
     let output = command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        .spawn()?
+        .spawn()
+        .map_err(missing)?
         .wait_with_output()?;
     if output.status.success() {
         return Ok(());
@@ -68,6 +69,17 @@ fn run(command: &mut Command) -> io::Result<()> {
         output.status,
         complaint.trim().trim_start_matches("fusermount3: ")
     )))
+}
+
+/// The error of a helper that could not be started. Where a directory of `$PATH` may not be searched
+/// the system says "permission denied" of a program that is nowhere.
+fn missing(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
+            io::Error::new(io::ErrorKind::NotFound, MountError::NoHelper)
+        }
+        _ => error,
+    }
 }
 
 /// The mount options in the helper's syntax; a comma in the source name would end it.
@@ -102,6 +114,16 @@ mod tests {
     use rustix::mount::MountFlags;
 
     use super::*;
+
+    #[test]
+    fn a_helper_that_may_not_be_run_is_told_as_one_that_is_missing() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for program in [Path::new("/nowhere/fusermount3"), file.path()] {
+            let error = run(&mut Command::new(program)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+            assert!(error.to_string().contains("install the package fuse3"));
+        }
+    }
 
     #[test]
     fn a_source_with_a_comma_stays_one_option() {

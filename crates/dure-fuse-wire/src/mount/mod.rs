@@ -94,11 +94,11 @@ pub enum MountError {
         path: PathBuf,
     },
     /// There is no `/dev/fuse`, or it may not be opened.
-    #[error("/dev/fuse: {0}; FUSE is needed to mount (load the fuse module)")]
+    #[error("/dev/fuse: {error}; {advice}", error = .0, advice = no_fuse(.0))]
     NoFuse(io::Error),
-    /// An ordinary user needs `fusermount3`, which is missing.
+    /// An ordinary user needs `fusermount3`, which is missing, or may not be run.
     #[error(
-        "fusermount3 is not installed, and only root can mount without it (install the package fuse3, or mount as root)"
+        "fusermount3 is not installed, or not for this user, and only root can mount and unmount without it: install the package fuse3, or do it as root"
     )]
     NoHelper,
     /// The kernel refused.
@@ -125,6 +125,17 @@ pub enum MountError {
         /// What went wrong.
         source: io::Error,
     },
+}
+
+/// What to do about a `/dev/fuse` that cannot be opened.
+fn no_fuse(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "FUSE is needed to mount, and is closed to this process: a container has to be started \
+             with the device (--device /dev/fuse)"
+        }
+        _ => "FUSE is needed to mount (load the fuse module)",
+    }
 }
 
 /// A mount that answers requests while [`Session::run`] runs.
