@@ -8,6 +8,7 @@
 //! name in the operation of the rename. *Crash scenario:* power fails in between; it is an orphan,
 //! and recovery deletes it. With two operations on names a crash would leave neither or both.
 
+mod ancestors;
 mod trees;
 
 use dure_store::OpKind;
@@ -242,38 +243,6 @@ impl Volume {
             }
         }
         Ok(())
-    }
-
-    /// Walks up from `directory` to the root, which must not lead through `moved`.
-    fn ancestors(&self, directory: &InodeRef, moved: Ino, all: &mut Vec<InodeRef>) -> Result<()> {
-        let mut at = directory.clone();
-        let first = all.len();
-        loop {
-            if at.ino() == moved {
-                return Err(Error::Loop);
-            }
-            let parent = Ino(at.inode().attributes().parent.get());
-            let gone = at.inode().state().read().gone;
-            let is_root = at.ino() == Ino::ROOT;
-            all.push(at);
-            if is_root {
-                return Ok(());
-            }
-            if gone {
-                return Err(Error::NotFound);
-            }
-            at = self.inode(parent)?;
-            // Floyd's cycle detection: the fast pointer meets the slow one. Parents do not change
-            // meanwhile.
-            if all[first.midpoint(all.len())].ino() == at.ino() {
-                return Err(Error::Corrupt {
-                    what: format!("directory {} is above itself", at.ino()),
-                    at: at.inode().node.nid.0,
-                    want: Ino::ROOT.0,
-                    got: at.ino().0,
-                });
-            }
-        }
     }
 
     /// Moves the name. Returns whether an inode lost its last name and becomes an orphan, and the
