@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Mount, return_memory_soon: fn()) -> Result<u8> {
     if args.options.iter().any(|option| option == "remount") {
         return remount::run(args);
     }
-    if args.enable_rings {
+    if args.enable_rings && !args.fake {
         Switch::turn_on().context("--enable-rings")?;
     }
     let (options, settings) = options::parse(args)?;
