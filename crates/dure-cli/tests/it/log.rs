@@ -26,6 +26,10 @@ fn a_mount_and_the_damage_it_meets_are_in_its_log() {
     for path in [&image, &mount.path("")] {
         let info = printed(&["info", text(path)]);
         assert!(info.contains("state                mounted\n"), "{info}");
+        let transports = ["uring\n", "device\n"].map(|word| format!("transport            {word}"));
+        let is_shown = transports.map(|line| info.contains(&line));
+        assert_ne!(is_shown[0], is_shown[1], "{info}");
+        assert_eq!(info.contains("why no rings"), is_shown[1], "{info}");
         assert!(info.contains(" error: "), "{info}");
         assert!(info.contains("info: mounted on "), "{info}");
     }

@@ -373,3 +373,28 @@ fn a_user_gets_what_fusermount3_grants_and_no_more() {
     assert!(ended.status.success(), "{}", errors(&ended));
     assert!(printed(&["ls", text(&image)]).contains('f'));
 }
+
+/// The switch is the machine's, so nothing may be turned on for a user, nor by a dry run.
+#[test]
+fn only_root_switches_rings_on() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: needs another user");
+    }
+    let switch = "/sys/module/fuse/parameters/enable_uring";
+    let before = fs::read_to_string(switch).ok();
+    let arguments = [
+        "mount",
+        "--enable-rings",
+        "/no/such/volume",
+        "/no/such/directory",
+    ];
+    let refused = as_user(1234, &arguments);
+    assert_eq!(refused.status.code(), Some(1));
+    let why = errors(&refused);
+    assert!(why.contains("--enable-rings"), "{why}");
+    assert!(why.contains("only root") || why.contains("6.14"), "{why}");
+    let mut arguments = arguments.to_vec();
+    arguments.push("--fake");
+    assert!(!dure(&arguments).status.success());
+    assert_eq!(fs::read_to_string(switch).ok(), before);
+}

@@ -347,6 +347,13 @@ impl Body {
         }
     }
 
+    /// How many inodes to settle together.
+    pub(crate) fn settled_together(self, volume: &Volume) -> usize {
+        match self {
+            Body::Cached | Body::Direct => volume.settled_together(),
+        }
+    }
+
     /// An inode leaves memory, since it was deleted or is clean: so does all that it has there of
     /// a file, if it is one.
     pub(crate) fn forget(self, volume: &Volume, inode: &Inode, state: &mut InodeState) {

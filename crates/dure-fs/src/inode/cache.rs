@@ -46,9 +46,6 @@ const SHARD_INODES: usize = 8;
 /// Inodes that an insert into a full shard examines to make room.
 const SWEEP: usize = 32;
 
-/// Inodes written back together when no inode can leave a shard: small files are a request then.
-const RELIEVED: usize = 128;
-
 /// A shard and what its inodes refer to.
 #[derive(Debug, Default)]
 struct Place {
@@ -268,14 +265,13 @@ impl InodeCache {
         self.crowded.local().load(Ordering::Relaxed) != 0
     }
 
-    /// Unused inodes that have pages or access times, pinned, of the last such shard found.
-    pub(super) fn take_crowded(&self) -> Vec<InodeRef> {
+    /// Unused inodes that have pages or access times, pinned, of the last such shard found; `most` of
+    /// its inodes are looked at.
+    pub(super) fn take_crowded(&self, most: usize) -> Vec<InodeRef> {
         let ino = self.crowded.local().swap(0, Ordering::Relaxed);
         let shard = self.shard(Ino(ino)).read();
         let behind = shard.inodes.range(shard.hand..);
-        let round = behind
-            .chain(shard.inodes.range(..shard.hand))
-            .take(RELIEVED);
+        let round = behind.chain(shard.inodes.range(..shard.hand)).take(most);
         // The lists of inodes with pages refer to them.
         let kept = |inode: &Arc<Inode>| {
             let listed = Arc::strong_count(inode) > 1;

@@ -27,7 +27,7 @@ pub struct Statistics {
 
 impl Server {
     /// READ. Clean pages go straight from the device to the kernel, which caches them: they are not
-    /// cached a second time here.
+    /// cached a second time here, but for those that are read ahead of it.
     ///
     /// # Errors
     /// An errno.

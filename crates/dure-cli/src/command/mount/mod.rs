@@ -209,22 +209,18 @@ fn serve_logged(
 fn tell_fallback(args: &Mount, why: Option<&str>) {
     let Some(why) = why else { return };
     let said = format!("transport=uring: {why}; requests go through /dev/fuse");
-    match args
+    if args
         .options
         .iter()
         .any(|option| option == "transport=uring")
     {
-        true => note!("dure: {said}"),
-        // Nobody asked for rings.
-        false => log::said(Level::Info, &said),
+        note!("dure: {said}");
+        return;
     }
-    let offers = !args
-        .options
-        .iter()
-        .any(|option| option.starts_with("transport="))
-        && Switch::now() == Switch::Off
-        && rustix::process::geteuid().is_root();
-    if offers && std::io::stderr().is_terminal() {
+    // Nobody asked for rings.
+    log::said(Level::Info, &said);
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root && Switch::now() == Switch::Off && std::io::stderr().is_terminal() {
         note!("dure: a mount with --enable-rings is faster (`dure help mount`)");
     }
 }

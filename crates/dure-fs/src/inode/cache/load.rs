@@ -19,7 +19,8 @@ impl Volume {
     #[inline]
     pub(crate) fn relieve_inodes(&self) {
         if self.inodes.is_crowded() && self.check_writable().is_ok() {
-            let crowd = self.inodes.take_crowded();
+            let most = self.body.settled_together(self);
+            let crowd = self.inodes.take_crowded(most);
             for inode in &crowd {
                 self.write_access_time(inode.inode());
             }

@@ -112,22 +112,24 @@ impl ReadAhead {
     }
 
     /// Whether a long read past the cache goes on where another one has ended, so that what follows is
-    /// to be read ahead.
+    /// to be read ahead. Where a read ends is noted in the shard of that place, so readers of one file
+    /// write to different lines.
     pub(super) fn goes_on(&self, ino: Ino, page: u64, pages: u64) -> bool {
         if self.window_pages < LONG_WINDOW_PAGES {
             return false;
         }
-        let mut shard = self.shard((ino, 0)).lock();
-        let end = Some((ino, page + pages));
-        let mut ends = shard.ends.iter_mut();
-        if let Some(before) = ends.find(|end| **end == Some((ino, page))) {
-            *before = end;
-            return true;
-        }
-        let place = shard.next_end;
-        shard.ends[place] = end;
-        shard.next_end = (place + 1) % ENDS;
-        false
+        let shard = |page| self.shard((ino, page / self.window_pages)).lock();
+        let goes_on = {
+            let mut ends = shard(page);
+            let end = ends.ends.iter_mut().find(|end| **end == Some((ino, page)));
+            end.and_then(Option::take).is_some()
+        };
+        let end = page + pages;
+        let mut ends = shard(end);
+        let place = ends.next_end;
+        ends.ends[place] = Some((ino, end));
+        ends.next_end = (place + 1) % ENDS;
+        goes_on
     }
 
     /// Lists a window, if it is not listed and there is room. Returns whether, and one that was

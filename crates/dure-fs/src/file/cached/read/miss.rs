@@ -104,16 +104,14 @@ impl Volume {
         let want = to_u64(within + buf.len())
             .div_ceil(BLOCK_BYTES_U64)
             .min(RUN_PAGES_MAX);
-        if (mode == ReadMode::Cached || want >= LONG_PAGES)
+        let is_long = mode == ReadMode::Bypass && want >= LONG_PAGES && self.reads_wait();
+        if (mode == ReadMode::Cached || is_long)
             && let Some(window) = self.read_ahead.find(inode.ino, page)
         {
             self.end_window(inode, &window, page);
             return Ok(0);
         }
-        if mode == ReadMode::Bypass
-            && want >= LONG_PAGES
-            && self.read_ahead.goes_on(inode.ino, page, want)
-        {
+        if is_long && self.read_ahead.goes_on(inode.ino, page, want) {
             self.begin_windows(inode, page + want);
         }
         if mode == ReadMode::Cached {

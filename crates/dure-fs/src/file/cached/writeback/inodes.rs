@@ -11,8 +11,8 @@ use crate::volume::Volume;
 
 /// Inodes that are looked at together, at most: as many as a round can have pages.
 const ROUND_INODES: usize = BATCH_PAGES;
-/// Inodes that a caller settles one by one, at most.
-const ALONE_MAX: usize = 16;
+/// Inodes that are settled one by one, and in rounds.
+const SETTLED: (usize, usize) = (16, 128);
 
 impl Volume {
     /// Writes back inodes, those of this task's partition first, until `pages` pages were written,
@@ -117,10 +117,8 @@ impl Volume {
     /// Writes inodes back and drops their pages, so that they can leave memory; passes over those
     /// whose write-back is under way. What fails stays, and is reported by an fsync.
     pub(in crate::file) fn settle_files(&self, inodes: &[Arc<Inode>]) {
-        // Any number of tasks come here at once: a small cache has no room for copies of theirs.
-        if self.pages.batches_max() == 1 {
-            let some = inodes.iter().take(ALONE_MAX);
-            return some.for_each(|inode| self.settle_file(inode));
+        if !self.settles_in_rounds() {
+            return inodes.iter().for_each(|inode| self.settle_file(inode));
         }
         let mut rest = inodes;
         while !rest.is_empty() {
@@ -131,7 +129,20 @@ impl Volume {
         }
     }
 
-    /// The same of one.
+    /// How many inodes to settle together.
+    pub(in crate::file) fn settled_together(&self) -> usize {
+        match self.settles_in_rounds() {
+            true => SETTLED.1,
+            false => SETTLED.0,
+        }
+    }
+
+    /// Any number of tasks settle inodes at once: a small cache has no room for copies of theirs.
+    fn settles_in_rounds(&self) -> bool {
+        self.pages.batches_max() > 1
+    }
+
+    /// The same as [`Volume::settle_files`] of one.
     pub(in crate::file) fn settle_file(&self, inode: &Arc<Inode>) {
         let Some(_held) = inode.try_lock_writeback() else {
             return;
