@@ -14,7 +14,7 @@ use dure_fuse_wire::protocol::opcode::init;
 use dure_fuse_wire::protocol::reply::{Attr, AttrOut, Dirent, EntryOut, WriteOut};
 use dure_fuse_wire::protocol::{ROOT, opcode::setattr, operation::ListForm};
 use dure_fuse_wire::{Errno, Knows, Operation, Outcome, Reply, Request};
-use dure_fuse_wire::{Features, Sent, Service, Session, Settings, Transport};
+use dure_fuse_wire::{Features, Sent, Service, Session, Settings, Transport, WriteCache};
 use dure_sync::Mutex;
 
 /// Rank of the table's lock; nothing is taken under it.
@@ -148,7 +148,7 @@ impl Service for Passthrough {
             }
             Operation::Unlink(name) => fs::remove_file(child(name)?).map_err(errno)?,
             Operation::RemoveDirectory(name) => fs::remove_dir(child(name)?).map_err(errno)?,
-            Operation::GetAttr => return self.attributes(node, reply),
+            Operation::GetAttr { .. } => return self.attributes(node, reply),
             Operation::SetAttr(set) => {
                 if set.valid & setattr::SIZE != 0 {
                     let mut options = File::options();
@@ -210,9 +210,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             true => Transport::Device,
             false => Transport::Uring,
         },
+        write_cache: WriteCache::Through,
         ..Settings::default()
     };
-    let session = Session::mount(to.as_ref(), &settings)?;
+    let (session, _) = Session::mount(to.as_ref(), &settings)?;
     session.run(Passthrough(Mutex::new(BTreeMap::from([(ROOT, (root, 1))]))))?;
     Ok(())
 }

@@ -29,7 +29,7 @@
 //! impl Service for Empty {
 //!     fn answer(&self, request: &Request<'_>, _: Knows<'_>, reply: &mut Reply) -> Outcome {
 //!         match request.operation {
-//!             Operation::GetAttr => {
+//!             Operation::GetAttr { .. } => {
 //!                 let mode = libc::S_IFDIR | 0o755;
 //!                 let attr = Attr { mode, nlink: 2, ..Attr::default() };
 //!                 reply.put(&AttrOut { valid: 1, attr, ..AttrOut::default() });
@@ -44,7 +44,7 @@
 //! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let session = Session::mount("/mnt/empty".as_ref(), &Settings::default())?;
+//! let (session, _) = Session::mount("/mnt/empty".as_ref(), &Settings::default())?;
 //! session.run(Empty)?; // until somebody unmounts
 //! # Ok(())
 //! # }
@@ -55,9 +55,10 @@ pub mod protocol;
 pub mod service;
 pub mod transport;
 
+pub use mount::dirty::{Collects, KernelLimit, WriteCache};
 pub use mount::{MountError, Session, Settings, unmount};
 pub use protocol::{Operation, Request};
-pub use service::{Errno, Knows, Outcome, Sent, Service};
+pub use service::{Asks, Errno, Knows, Outcome, Sent, Service};
 pub use transport::Transport;
 pub use transport::buffer::Reply;
 pub use transport::negotiate::Features;

@@ -24,8 +24,16 @@ pub type Outcome = Result<Sent, Errno>;
 /// cached of the node's attributes. It waits while the kernel evicts the inode.
 pub type Knows<'a> = &'a dyn Fn(u64) -> bool;
 
+/// The same for threads of the service's own.
+pub type Asks = Box<dyn Fn(u64) -> bool + Send + Sync>;
+
 /// A file system, as the transports see it. Requests come on many threads at once.
 pub trait Service: Send + Sync {
+    /// Requests are about to come. The kernel can be asked until they end.
+    fn begin(&self, asks: Asks) {
+        drop(asks);
+    }
+
     /// Answers a request. An operation that is not served is answered ENOSYS: of many the kernel
     /// then does not ask again, and does without.
     ///
@@ -51,6 +59,10 @@ pub trait Service: Send + Sync {
 }
 
 impl<S: Service + ?Sized> Service for Arc<S> {
+    fn begin(&self, asks: Asks) {
+        (**self).begin(asks);
+    }
+
     fn answer(&self, request: &Request<'_>, knows: Knows<'_>, reply: &mut Reply) -> Outcome {
         (**self).answer(request, knows, reply)
     }

@@ -22,11 +22,12 @@ use std::time::Duration;
 use dure_block::Device;
 use dure_fs::{Error, FileSystem, Layout};
 use dure_fuse_wire::protocol::{Operation, Request};
-use dure_fuse_wire::{Knows, Outcome, Reply, Service};
+use dure_fuse_wire::{Asks, Knows, Outcome, Reply, Service};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, Mutex, PerCoreReadGuard, PerCoreRwLock, RwLockWriteGuard, clock, thread};
 
 use crate::MountSettings;
+use crate::kernel_cache::KernelCache;
 use crate::server::Server;
 
 /// Rank of the gate: requests hold it while they take all other locks.
@@ -71,9 +72,18 @@ impl MountedVolume {
     /// A volume whose requests come through a [`Gate`] that is to be served.
     #[must_use]
     pub fn new(volume: FileSystem, settings: &MountSettings) -> MountedVolume {
+        MountedVolume::with_kernel_cache(volume, settings, None)
+    }
+
+    /// The same, with room for what the kernel collects.
+    pub(crate) fn with_kernel_cache(
+        volume: FileSystem,
+        settings: &MountSettings,
+        kernel_cache: Option<KernelCache>,
+    ) -> MountedVolume {
         MountedVolume(Arc::new(Gate {
             current: Mutex::new(volume.clone()),
-            server: PerCoreRwLock::new(Server::new(volume, settings)),
+            server: PerCoreRwLock::new(Server::new(volume, settings).with(kernel_cache)),
             wanted: AtomicBool::new(false),
         }))
     }
@@ -82,6 +92,13 @@ impl MountedVolume {
     #[must_use]
     pub fn file_system(&self) -> FileSystem {
         self.0.current.lock().clone()
+    }
+
+    /// How many bytes the kernel may collect of it, for which room is kept; `None`: it collects none,
+    /// or nobody knows how many.
+    #[must_use]
+    pub fn kernel_cache_bytes(&self) -> Option<u64> {
+        self.0.server.read().kernel_cache_bytes()
     }
 
     /// Lets the volume use all of `larger`, which is its device with more blocks; the layouts before
@@ -152,6 +169,10 @@ impl Gate {
 }
 
 impl Service for Gate {
+    fn begin(&self, asks: Asks) {
+        self.server.read().begin(asks);
+    }
+
     fn answer(&self, request: &Request<'_>, knows: Knows<'_>, reply: &mut Reply) -> Outcome {
         self.enter(request).answer(request, knows, reply)
     }

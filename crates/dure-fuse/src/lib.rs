@@ -6,7 +6,7 @@
 //! **Structure.** The protocol, its transports and mounting are `dure-fuse-wire`'s, for which this
 //! is a [`Service`](dure_fuse_wire::Service). [`server`] answers requests in our own types and
 //! knows nothing of a transport; `dispatch` encodes what it says; [`gate`] lets requests through, or
-//! wait while the volume grows. [`nodes`] defines FUSE node ids
+//! wait while the volume grows; `kernel_cache` keeps room for what the kernel collects. [`nodes`] defines FUSE node ids
 //! and pins inodes without a name for as long as the kernel references them; [`session`] says what
 //! is asked of the kernel.
 //!
@@ -34,6 +34,7 @@
 
 mod dispatch;
 pub mod gate;
+mod kernel_cache;
 pub mod nodes;
 pub mod server;
 pub mod session;
@@ -42,8 +43,8 @@ mod tests;
 
 pub use dure_fuse_wire::transport::uring::switch::Switch;
 pub use dure_fuse_wire::{
-    MountError, RingPolicy, Transport, mount, protocol, service, transport, unmount,
+    MountError, RingPolicy, Transport, WriteCache, mount, protocol, service, transport, unmount,
 };
 pub use gate::{GrowError, MountedVolume};
 pub use server::report_errors;
-pub use session::{MountSettings, Session, WriteCache};
+pub use session::{FEATURES, MountSettings, Session};

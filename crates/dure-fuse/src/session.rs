@@ -4,12 +4,13 @@ use std::path::Path;
 
 use dure_fs::FileSystem;
 use dure_fuse_wire::protocol::opcode::init;
-use dure_fuse_wire::{Features, MountError, RingPolicy, Settings, Transport};
+use dure_fuse_wire::{Collects, Features, MountError, RingPolicy, Settings, Transport, WriteCache};
 use dure_fuse_wire::{mount::flags, transport::crew, transport::uring};
 use dure_sync::Arc;
 use rustix::mount::MountFlags;
 
 use crate::gate::MountedVolume;
+use crate::kernel_cache::{KernelCache, SMALLEST};
 
 /// Clearing set-id bits is the server's task: otherwise the kernel would ask for an attribute
 /// before each write(2). Offered by every kernel that is served.
@@ -31,32 +32,11 @@ const WANTED: u32 = init::ASYNC_READ
     | init::POSIX_ACL
     | init::CACHE_SYMLINKS;
 
-/// Which cache a write(2) fills before it returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WriteCache {
-    /// In dure's cache: each write(2) is a WRITE, which is answered before it returns. So write(2)
-    /// says ENOSPC, and what it took is visible to every later request.
-    #[default]
-    Through,
-    /// In the kernel's cache, which sends WRITEs later. Then write(2) cannot report a lack of
-    /// space, and the server does not see data, sizes and times that wait there.
-    Back,
-}
-
-impl WriteCache {
-    /// What to take of the kernel's offer.
-    #[must_use]
-    pub fn features(self) -> Features {
-        let cache = match self {
-            WriteCache::Through => 0,
-            WriteCache::Back => init::WRITEBACK_CACHE,
-        };
-        Features {
-            needed: NEEDED,
-            wanted: WANTED | cache,
-        }
-    }
-}
+/// What of the kernel's offer is taken, whichever cache a write(2) fills.
+pub const FEATURES: Features = Features {
+    needed: NEEDED,
+    wanted: WANTED,
+};
 
 /// Settings of a mount.
 #[derive(Debug, Clone)]
@@ -92,7 +72,7 @@ impl Default for MountSettings {
             allow_other: false,
             flags: flags::DEFAULT,
             block_device: false,
-            write_cache: WriteCache::default(),
+            write_cache: WriteCache::Auto,
             // By figures: docs/design/mount.md.
             transport: Transport::Uring,
             ring_policy: RingPolicy::default(),
@@ -107,6 +87,8 @@ impl Default for MountSettings {
 #[derive(Debug)]
 pub struct Session {
     volume: MountedVolume,
+    write_cache: WriteCache,
+    writes_through: Option<String>,
     wire: dure_fuse_wire::Session,
 }
 
@@ -122,23 +104,58 @@ impl Session {
     ) -> Result<Session, MountError> {
         let defaults = Settings::default();
         let cache_bytes = volume.cache_bytes();
+        let is_small = volume.statistics().blocks < SMALLEST;
+        let write_cache = match settings.write_cache {
+            WriteCache::Auto if is_small => WriteCache::Through,
+            wanted => wanted,
+        };
         let wire = Settings {
             source: settings.source.clone(),
             subtype: "dure".into(),
             allow_other: settings.allow_other,
             flags: settings.flags,
             block_device: settings.block_device,
-            features: settings.write_cache.features(),
+            features: FEATURES,
+            write_cache,
             transport: settings.transport,
             workers: settings.workers.unwrap_or(defaults.workers),
             stand_ins: crew::stand_ins(cache_bytes),
             depth: uring::depth(cache_bytes, dure_sync::core_count()),
             ring_policy: settings.ring_policy,
         };
+        let (wire, collects) = dure_fuse_wire::Session::mount(at, &wire)?;
+        let mut settings = settings.clone();
+        let (kernel_cache, why) = match collects {
+            Collects::Kernel(limit) => {
+                settings.write_cache = WriteCache::Back;
+                (limit.map(|limit| KernelCache::new(limit, &volume)), None)
+            }
+            Collects::Server(why) => {
+                let small = || "the volume is too small to keep room for it".to_owned();
+                let why = why.or_else(|| is_small.then(small));
+                let nobody_asked = settings.write_cache == WriteCache::Auto;
+                settings.write_cache = WriteCache::Through;
+                (None, why.filter(|_| nobody_asked))
+            }
+        };
         Ok(Session {
-            wire: dure_fuse_wire::Session::mount(at, &wire)?,
-            volume: MountedVolume::new(volume, settings),
+            wire,
+            write_cache: settings.write_cache,
+            writes_through: why,
+            volume: MountedVolume::with_kernel_cache(volume, &settings, kernel_cache),
         })
+    }
+
+    /// Which cache a write(2) fills: never `Auto`.
+    #[must_use]
+    pub fn write_cache(&self) -> WriteCache {
+        self.write_cache
+    }
+
+    /// Why it is not the kernel's, if nobody has asked for this.
+    #[must_use]
+    pub fn writes_through(&self) -> Option<&str> {
+        self.writes_through.as_deref()
     }
 
     /// Where it is mounted.

@@ -54,7 +54,7 @@ impl Service for Nothing {
                 ..EntryOut::default()
             }),
             Operation::Lookup(_) => return Err(libc::ENOENT),
-            Operation::GetAttr | Operation::SetAttr(_) => reply.put(&AttrOut {
+            Operation::GetAttr { .. } | Operation::SetAttr(_) => reply.put(&AttrOut {
                 valid: VALID,
                 attr: self.attr(request.node),
                 ..AttrOut::default()
@@ -97,11 +97,12 @@ impl Empty {
         let directory = TempDir::with_prefix("dure-bench-")?;
         let settings = dure_fuse::mount::Settings {
             subtype: "dure-empty".into(),
-            features: WriteCache::Through.features(),
+            features: dure_fuse::FEATURES,
+            write_cache: WriteCache::Through,
             transport,
             ..Default::default()
         };
-        let session = dure_fuse::mount::Session::mount(directory.path(), &settings)?;
+        let (session, _) = dure_fuse::mount::Session::mount(directory.path(), &settings)?;
         let fallback = session.fallback().map(str::to_owned);
         let server = thread::spawn("empty server", move || {
             if let Err(error) = session.run(Nothing::default()) {

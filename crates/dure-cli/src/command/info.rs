@@ -72,6 +72,15 @@ fn show(rows: Vec<Row>, json: bool) {
     }
 }
 
+/// Where a write(2) goes, and how much may wait there.
+fn write_cache(now: &Snapshot) -> Row {
+    let word = &now.mounted.write_cache;
+    let bounded = now
+        .kernel_cache_bytes
+        .map(|bytes| format!("{word}, up to {}, for which room is kept", Size(bytes)));
+    ("write cache", word.clone().into(), bounded)
+}
+
 /// The workers of a mount, if it has any.
 fn workers(snapshot: &Snapshot) -> Option<Row> {
     let line = |(number, worker): (usize, &WorkerCounts)| {
@@ -123,6 +132,10 @@ fn rows_of_mounted(now: &Snapshot) -> Vec<Row> {
     ];
     if let Some(why) = &mounted.no_rings {
         rows.push(("why no rings", why.clone().into(), None));
+    }
+    rows.push(write_cache(now));
+    if let Some(why) = &mounted.writes_through {
+        rows.push(("why writethrough", why.clone().into(), None));
     }
     if let Some(why) = &now.stopped {
         rows.push(("stopped", why.clone().into(), None));

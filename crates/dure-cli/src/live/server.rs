@@ -65,7 +65,9 @@ impl Observed {
         let activity = self.volume.file_system().activity();
         let since_ns = self.since_ns.load(Ordering::Relaxed);
         let up_ns = clock_ns.saturating_sub(since_ns);
-        Snapshot::of(self.mounted.clone(), clock_ns, up_ns, &activity)
+        let times = (clock_ns, up_ns);
+        let collected = self.volume.kernel_cache_bytes();
+        Snapshot::of(self.mounted.clone(), times, &activity, collected)
     }
 
     /// Lets the volume grow to `bytes`, or to the size that its device has by now.

@@ -38,6 +38,8 @@ fn served(volume: &Path, read_only: bool) -> (FileSystem, Server) {
         read_only,
         transport: "device".into(),
         no_rings: None,
+        write_cache: "writethrough".into(),
+        writes_through: None,
     };
     let observed = Observed::new(mounted_volume(&file_system), mounted, None);
     let server = Server::start(&address(volume).unwrap(), observed).unwrap();
@@ -212,6 +214,8 @@ fn a_client_sees_the_workers_and_what_waits_for_them() {
         read_only: false,
         transport: "device".into(),
         no_rings: None,
+        write_cache: "writethrough".into(),
+        writes_through: None,
     };
     let observed = Observed::new(mounted_volume(&file_system), mounted, None);
     let _server = Server::start(&address(volume.path()).unwrap(), observed).unwrap();

@@ -4,6 +4,7 @@
 //! range lock ([`super::ranges`]); the rest is the [body](super::body::Body)'s.
 
 use dure_store::error::{Error, Result};
+use dure_store::space::OpClass;
 use dure_store::units::to_usize;
 
 use super::map::FILE_BYTES_MAX;
@@ -18,6 +19,23 @@ pub(super) enum Room {
     Part,
     /// It fails.
     Whole,
+    /// It takes of what was promised ([`FileSystem::promise_room`]), then as `Part`.
+    Promised,
+}
+
+impl Room {
+    /// What the blocks of pages that have none are reserved as.
+    pub(super) fn class(self) -> OpClass {
+        match self {
+            Room::Part | Room::Whole => OpClass::Normal,
+            Room::Promised => OpClass::Promised,
+        }
+    }
+
+    /// Whether a part of the write is better than nothing.
+    pub(super) fn takes_parts(self) -> bool {
+        self != Room::Whole
+    }
 }
 
 impl FileSystem {
@@ -44,6 +62,38 @@ impl FileSystem {
         stamp: Stamp,
     ) -> Result<usize> {
         self.write_in(Room::Whole, inode, (offset, data), stamp)
+    }
+
+    /// Writes what somebody else has accepted already, the kernel's cache for instance: it may take of
+    /// the blocks that [`FileSystem::promise_room`] keeps. Otherwise as [`FileSystem::write`].
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub fn write_promised(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        data: &[u8],
+        stamp: Stamp,
+    ) -> Result<usize> {
+        self.write_in(Room::Promised, inode, (offset, data), stamp)
+    }
+
+    /// Keeps `blocks` free blocks of 4 KiB for [`FileSystem::write_promised`], in place of as many as
+    /// before: no other call gets them, and [`FileSystem::statistics`] counts them as free but not as
+    /// available. If fewer are free, those that come back are kept. Returns how many are kept now.
+    ///
+    /// A page takes a block, and up to three more if it is the first of a part of its file: each
+    /// 4 KiB of the map serves 256 pages or so.
+    pub fn promise_room(&self, blocks: u64) -> u64 {
+        self.0.space.promise(blocks)
+    }
+
+    /// Blocks of 4 KiB that any call can have, less a few that each core has set aside. Reads one
+    /// cache line; [`FileSystem::statistics`] is exact.
+    #[must_use]
+    pub fn room_at_hand(&self) -> u64 {
+        self.0.space.pool()
     }
 
     /// Whether a write of so many bytes would wait for the medium or for another task, or sleep

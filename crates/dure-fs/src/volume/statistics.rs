@@ -12,13 +12,16 @@ use super::FileSystem;
 /// about to be freed count as free, because an allocation that would fail frees them first: blocks
 /// freed by operations that are not durable yet, and log segments above the minimum. Used blocks,
 /// available blocks and the reserve (about a hundredth of the volume for deletions and rewrites,
-/// and the map of what is available) add up to `blocks`.
+/// what is promised by [`FileSystem::promise_room`], and the map of what is available) add up to
+/// `blocks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statistics {
     /// Blocks that can hold file data and nodes, free or not; without the minimum that logs need.
     pub blocks: u64,
     /// Blocks that hold nothing.
     pub blocks_free: u64,
+    /// Of them those that [`FileSystem::promise_room`] keeps.
+    pub blocks_promised: u64,
     /// Blocks that a new file can have: what its inode and its map need is subtracted.
     pub blocks_available: u64,
     /// Inodes in use, plus the most that the remaining space allows.
@@ -64,7 +67,7 @@ impl FileSystem {
         let spare = volume.spare_log_blocks();
         let logs = u64::from(space.segments_log) * u64::from(volume.layout.segment_blocks);
         let coming = space.freeing + spare;
-        let anybody = space.available + coming.saturating_sub(space.kept_lacks);
+        let anybody = space.available + coming.saturating_sub(space.aside_lacks);
         // An inode takes at least an eighth of a node; the number of node ids limits all of them
         // together.
         let most = volume.layout.nids() * Ino::PER_NODE;
@@ -73,7 +76,8 @@ impl FileSystem {
         let inodes_free = (anybody * Ino::PER_NODE).min(most - used);
         Statistics {
             blocks: space.total - (logs - spare),
-            blocks_free: space.available + space.kept + coming,
+            blocks_free: space.available + space.kept + space.promised + coming,
+            blocks_promised: space.promised,
             blocks_available: file_blocks_in(anybody),
             inodes: used + inodes_free,
             inodes_free,

@@ -1,13 +1,12 @@
 //! Making a mount, running it, and ending it.
 //!
 //! **Structure.** [`Session`] mounts (`direct` as root, `helper` for other users), performs the
-//! INIT handshake, lets the kernel's cache hold more of it (`dirty`), and serves until the directory
-//! is unmounted. **Invariants.** A session that was
-//! never served leaves no mount behind. **Crash.** The mount stays without a server until it is
-//! unmounted.
+//! INIT handshake, and serves until the directory is unmounted. **Invariants.** A session that was
+//! never served leaves no mount behind. The kernel collects writes by default only where it can be
+//! told how many ([`dirty`]). **Crash.** The mount stays without a server until it is unmounted.
 
 mod direct;
-mod dirty;
+pub mod dirty;
 pub mod flags;
 mod helper;
 
@@ -18,6 +17,8 @@ use dure_sync::Arc;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use thiserror::Error;
+
+use self::dirty::{Collects, WriteCache};
 
 use crate::protocol::opcode::init;
 use crate::service::{self, Service};
@@ -42,8 +43,10 @@ pub struct Settings {
     /// Mount as `fuseblk`: the source is a block device, which the kernel claims; only such mounts
     /// are sent FUSE_SYNCFS, so that syncfs(2) and sync(1) make everything durable.
     pub block_device: bool,
-    /// What of the kernel's offer is taken.
+    /// What of the kernel's offer is taken, besides [`Settings::write_cache`].
     pub features: Features,
+    /// Which cache takes the data of a write(2).
+    pub write_cache: WriteCache,
     /// How requests come from the kernel.
     pub transport: Transport,
     /// Threads that answer requests from `/dev/fuse`, at least 1, not counting those that wait.
@@ -65,6 +68,7 @@ impl Default for Settings {
             flags: flags::DEFAULT,
             block_device: false,
             features: Features::default(),
+            write_cache: WriteCache::default(),
             transport: Transport::default(),
             // One to spare: a worker that waits for a device answers no requests meanwhile.
             workers: dure_sync::core_count() + 1,
@@ -167,11 +171,12 @@ impl Drop for Mounted {
 }
 
 impl Session {
-    /// Mounts on the directory `at`: as root with mount(2), else with `fusermount3`.
+    /// Mounts on the directory `at`: as root with mount(2), else with `fusermount3`. Also says which
+    /// cache a write(2) fills.
     ///
     /// # Errors
     /// [`MountError`], naming the path and what to do.
-    pub fn mount(at: &Path, settings: &Settings) -> Result<Session, MountError> {
+    pub fn mount(at: &Path, settings: &Settings) -> Result<(Session, Collects), MountError> {
         let path = directory(at)?;
         let fuse = if rustix::process::geteuid().is_root() {
             direct::mount(&path, settings)?
@@ -184,23 +189,25 @@ impl Session {
             unmount: true,
         };
         let transport = (settings.transport, settings.depth);
-        let agreed = worker::handshake(&channel, &settings.features, transport);
+        let collects = Collects::of(settings.write_cache, &mounted.path, settings.block_device);
+        let mut features = settings.features;
+        if let Collects::Kernel(_) = collects {
+            features.wanted |= init::WRITEBACK_CACHE;
+        }
+        let agreed = worker::handshake(&channel, &features, transport);
         let agreed = agreed.map_err(|source| MountError::Mount {
             path: mounted.path.clone(),
             source,
         })?;
-        if settings.features.wanted & init::WRITEBACK_CACHE != 0 {
-            // Without it, writers wait sooner.
-            let _ = dirty::widen(&mounted.path, settings.block_device);
-        }
-        Ok(Session {
+        let session = Session {
             channel,
             workers: settings.workers.max(1),
             stand_ins: settings.stand_ins.max(1),
             ring_policy: settings.ring_policy,
             agreed,
             mounted,
-        })
+        };
+        Ok((session, collects))
     }
 
     /// Where it is mounted.
@@ -234,6 +241,8 @@ impl Session {
     pub fn run(mut self, service: impl Service + 'static) -> Result<(), MountError> {
         self.mounted.unmount = false;
         let service = service::share(service);
+        let asks = self.channel.another();
+        service.begin(Box::new(move |node| asks.knows(node)));
         let agreed = std::mem::replace(&mut self.agreed, Agreed::Device);
         let served = match agreed {
             Agreed::Rings(rings) => self.serve_rings(rings, &service),

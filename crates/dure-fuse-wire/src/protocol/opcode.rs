@@ -152,6 +152,8 @@ pub mod setattr {
     pub const CHANGES: u32 = !(1 << 6 | 1 << 9 | CTIME);
 }
 
+/// Flag of a GETATTR: it comes with a file handle.
+pub const GETATTR_FH: u32 = 1 << 0;
 /// Flag of a WRITE: it carries pages of the kernel's cache. The kernel drops what is not taken, and
 /// reports that to a later fsync only, and only if the WRITE fails.
 pub const WRITE_CACHE: u32 = 1 << 0;

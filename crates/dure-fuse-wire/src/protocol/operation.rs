@@ -38,7 +38,11 @@ pub enum Operation<'a> {
     /// BATCH_FORGET.
     BatchForget(&'a [ForgetOne]),
     /// GETATTR.
-    GetAttr,
+    GetAttr {
+        /// It comes with a file handle: from write(2), or from read(2) and lseek(2) of a file whose
+        /// attributes are too old.
+        has_handle: bool,
+    },
     /// STATX.
     Statx,
     /// SETATTR.
@@ -227,7 +231,7 @@ impl Operation<'_> {
             | Operation::Lookup(_)
             | Operation::Forget { .. }
             | Operation::BatchForget(_)
-            | Operation::GetAttr
+            | Operation::GetAttr { .. }
             | Operation::Statx
             | Operation::ReadLink
             | Operation::Read { .. }

@@ -6,9 +6,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 use super::opcode as op;
 use super::operation::{CopyForm, ListForm, Operation, Request};
 use super::request::{
-    BatchForgetIn, CopyIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetXattrIn,
-    InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn, SetAttrIn,
-    SetXattrIn, WriteIn,
+    BatchForgetIn, CopyIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetAttrIn,
+    GetXattrIn, InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn,
+    SetAttrIn, SetXattrIn, WriteIn,
 };
 
 /// A request that does not hold what its operation needs.
@@ -261,7 +261,9 @@ fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
             let batch: &BatchForgetIn = rest.record()?;
             Operation::BatchForget(rest.forgets(batch.count)?)
         }
-        op::GETATTR => Operation::GetAttr,
+        op::GETATTR => Operation::GetAttr {
+            has_handle: rest.record::<GetAttrIn>()?.flags & op::GETATTR_FH != 0,
+        },
         op::STATX => Operation::Statx,
         op::SETATTR => Operation::SetAttr(rest.record::<SetAttrIn>()?),
         op::READLINK => Operation::ReadLink,

@@ -74,6 +74,18 @@ pub struct ForgetOne {
 }
 const _: () = assert!(size_of::<ForgetOne>() == 16);
 
+/// GETATTR.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct GetAttrIn {
+    /// [`GETATTR_FH`](super::opcode::GETATTR_FH).
+    pub flags: u32,
+    /// Not used.
+    pub reserved: u32,
+    /// File handle.
+    pub handle: u64,
+}
+
 /// SETATTR.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

@@ -15,7 +15,10 @@ use dure_fuse_wire::transport::buffer::Reply;
 const NAME_BYTES: u32 = 255;
 
 impl Call<'_> {
-    pub(super) fn attributes(self) -> Outcome {
+    pub(super) fn attributes(self, has_handle: bool) -> Outcome {
+        if has_handle && self.server.refuses_writes(self.request.node) {
+            return Err(libc::ENOSPC);
+        }
         put_attr(self.reply, &self.server.attributes(self.request.node)?)
     }
 

@@ -20,7 +20,7 @@ use dure_fs::{FileKind, SyncScope};
 
 use dure_fuse_wire::protocol::reply::{Attr as WireAttr, EntryOut};
 use dure_fuse_wire::protocol::{Operation, Request};
-use dure_fuse_wire::{Errno, Knows, Outcome, Reply, Sent, Service};
+use dure_fuse_wire::{Asks, Errno, Knows, Outcome, Reply, Sent, Service};
 
 use crate::nodes::node_of;
 use crate::server::{Answer, Attr, Entry, Server};
@@ -44,6 +44,10 @@ const BLOCK: u32 = 4096;
 const DELETIONS_ROUNDS: u32 = 10;
 
 impl Service for Server {
+    fn begin(&self, asks: Asks) {
+        self.tell_by(asks);
+    }
+
     fn answer(&self, request: &Request<'_>, knows: Knows<'_>, reply: &mut Reply) -> Outcome {
         let sent = serve_with_room(self, knows, request, reply)?;
         settle(self, request).map(|()| sent)
@@ -62,8 +66,8 @@ impl Service for Server {
         }
         // None of the operations that are left asks the kernel about an inode.
         let served = serve(Call::new(self, request, reply), &|_| true);
-        let retried = !matches!(request.operation, Operation::Write { cached: true, .. });
-        if retried && served == Err(libc::ENOSPC) && reply.is_empty() {
+        // A thread that can wait makes more room, or is the one that says that there is none.
+        if served == Err(libc::ENOSPC) && reply.is_empty() {
             return None;
         }
         Some(served)
@@ -123,6 +127,7 @@ fn serve_with_room(
         if served != Err(libc::ENOSPC) || !reply.is_empty() {
             break;
         }
+        server.was_refused();
         // A deletion that freed space may have ended before this call: try again in any case.
         let more = server.finish_deletions(knows);
         served = serve(Call::new(server, request, reply), knows);
@@ -170,7 +175,7 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
             flags,
         } => call.rename(name, (to, to_name), flags),
 
-        Operation::GetAttr => call.attributes(),
+        Operation::GetAttr { has_handle } => call.attributes(has_handle),
         Operation::Statx => call.statx(),
         Operation::SetAttr(set) => call.set_attributes(set),
         Operation::SetXattr {

@@ -4,7 +4,6 @@ use dure_fs::format::inode::Time;
 use dure_fs::{Attributes, FileKind, SetAttributes, SetGid, SetTime, XattrMode};
 
 use super::{Answer, Server, errno};
-use crate::WriteCache;
 
 /// What stat shows.
 #[derive(Debug, Clone, Copy)]
@@ -83,10 +82,8 @@ impl Server {
     /// With the kernel's write-back cache it may have pages that the kernel has not sent yet, so at
     /// least 1 is reported then.
     fn blocks(&self, attributes: &Attributes) -> u64 {
-        match (self.write_cache, attributes.kind) {
-            (WriteCache::Back, FileKind::File) => attributes.blocks.max(1),
-            _ => attributes.blocks,
-        }
+        let hides = self.kernel_collects && attributes.kind == FileKind::File;
+        attributes.blocks.max(u64::from(hides))
     }
 
     /// GETATTR.

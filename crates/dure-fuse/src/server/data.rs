@@ -2,13 +2,18 @@
 
 use std::ops::Range;
 
-use dure_fs::{AllocateMode, ReadMode, SeekTarget, Stamp, SyncScope};
+use dure_fs::{AllocateMode, InodeRef, ReadMode, SeekTarget, Stamp, SyncScope};
 
+use super::refused::Refused;
 use super::{Answer, Server, errno};
-use crate::WriteCache;
 
 /// Bytes copied at a time by COPY_FILE_RANGE.
 const COPY_BYTES: usize = 1 << 20;
+
+/// Of a request, which has at most a megabyte.
+fn to_u64(bytes: usize) -> u64 {
+    u64::try_from(bytes).expect("usize has 64 bits")
+}
 
 /// What statfs shows, in 4 KiB blocks.
 #[derive(Debug, Clone, Copy)]
@@ -58,16 +63,27 @@ impl Server {
     pub fn write_pages(&self, node: u64, offset: u64, data: &[u8]) -> Answer<()> {
         let inode = self.inode(node)?;
         // A kernel with a write-back cache sets the times itself, by SETATTR.
-        let stamp = match self.write_cache {
-            WriteCache::Through => Stamp::Set,
-            WriteCache::Back => Stamp::Keep,
+        let stamp = match self.kernel_collects {
+            true => Stamp::Keep,
+            false => Stamp::Set,
         };
-        let (mut offset, mut left) = (offset, data);
+        let written = self.write_all(&inode, offset, data, stamp);
+        if self.kernel_collects && written == Err(libc::ENOSPC) {
+            Refused::note(&self.refused, node);
+        }
+        if let Some(cache) = &self.kernel_cache {
+            cache.came(to_u64(data.len()), &self.volume);
+        }
+        written
+    }
+
+    fn write_all(&self, inode: &InodeRef, at: u64, data: &[u8], stamp: Stamp) -> Answer<()> {
+        let (mut offset, mut left) = (at, data);
         while !left.is_empty() {
-            let taken = self.volume.write_whole(&inode, offset, left, stamp);
+            let taken = self.volume.write_promised(inode, offset, left, stamp);
             // After a short write, the next round returns the error that stopped it.
             let taken = taken.map_err(errno)?;
-            offset += u64::try_from(taken).expect("a request has at most a megabyte");
+            offset += to_u64(taken);
             left = &left[taken..];
         }
         Ok(())
@@ -116,7 +132,7 @@ impl Server {
     /// cache, where only the kernel knows: it then treats the whole file as data, and does not ask
     /// again.
     pub fn seek(&self, node: u64, offset: u64, whence: i32) -> Answer<u64> {
-        if self.write_cache == WriteCache::Back {
+        if self.kernel_collects {
             return Err(libc::ENOSYS);
         }
         let target = match whence {
@@ -179,6 +195,9 @@ impl Server {
     /// STATFS.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
+        if let Some(cache) = &self.kernel_cache {
+            cache.look(&self.volume);
+        }
         let statistics = self.volume.statistics();
         Statistics {
             blocks: statistics.blocks,

@@ -8,6 +8,7 @@
 mod attributes;
 mod data;
 mod namespace;
+mod refused;
 mod set_id;
 
 pub use attributes::{Attr, SetAttr};
@@ -21,13 +22,15 @@ use std::time::Duration;
 use dure_block::Device;
 use dure_fs::units::Ino;
 use dure_fs::{FileSystem, InodeRef, Layout, VolumeInfo};
-use dure_fuse_wire::Errno;
+use dure_fuse_wire::{Asks, Errno};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, ProcessOnce, clock, thread};
 
+use self::refused::Refused;
 use crate::GrowError;
 use crate::MountSettings;
 use crate::WriteCache;
+use crate::kernel_cache::KernelCache;
 use crate::nodes::{self, Unlinked};
 use dure_fuse_wire::protocol::operation::Changes;
 use rustix::mount::MountFlags;
@@ -54,7 +57,11 @@ pub struct Server {
     asks: AtomicBool,
     uid: Option<u32>,
     gid: Option<u32>,
-    write_cache: WriteCache,
+    /// Writes wait in the kernel's cache.
+    kernel_collects: bool,
+    /// What the kernel's cache may hold, if that can be said.
+    kernel_cache: Option<KernelCache>,
+    refused: Arc<Refused>,
     /// What is durable when a request is answered.
     durable: Durable,
 }
@@ -92,9 +99,17 @@ impl Server {
             asks: AtomicBool::new(false),
             uid: settings.uid,
             gid: settings.gid,
-            write_cache: settings.write_cache,
+            kernel_collects: settings.write_cache == WriteCache::Back,
+            kernel_cache: None,
+            refused: Arc::default(),
             durable: Durable::of(settings.flags),
         }
+    }
+
+    /// The same, with room for what the kernel collects.
+    pub(crate) fn with(mut self, kernel_cache: Option<KernelCache>) -> Server {
+        self.kernel_cache = kernel_cache;
+        self
     }
 
     /// The volume as it is mounted now.
@@ -124,6 +139,9 @@ impl Server {
         self.unlinked.clear();
         kept.into_iter().for_each(|inode| self.unlinked.keep(inode));
         self.volume = volume;
+        if let Some(cache) = &self.kernel_cache {
+            cache.mounted_again(&self.volume);
+        }
         Ok(grown?)
     }
 
@@ -203,6 +221,37 @@ impl Server {
                 .is_ok_and(|inode| self.volume.fsync_waits(&inode))
     }
 
+    /// A request that is not the kernel's cache's found no room: what is kept for that cache becomes
+    /// less.
+    pub fn was_refused(&self) {
+        if let Some(cache) = &self.kernel_cache {
+            cache.was_refused(&self.volume);
+        }
+    }
+
+    /// The kernel can be told by `asks` that pages were refused.
+    pub(crate) fn tell_by(&self, asks: Asks) {
+        self.refused.begin(asks);
+    }
+
+    /// Whether write(2) to the file is to fail: pages of it were refused, and there is no room yet.
+    #[must_use]
+    pub fn refuses_writes(&self, node: u64) -> bool {
+        if !self.refused.has(node) {
+            return false;
+        }
+        let has_room = self.volume.statistics().blocks_available > 0;
+        if has_room {
+            self.refused.clear();
+        }
+        !has_room
+    }
+
+    /// How many bytes the kernel may collect, for which room is kept.
+    pub(crate) fn kernel_cache_bytes(&self) -> Option<u64> {
+        self.kernel_cache.as_ref().map(KernelCache::bytes)
+    }
+
     /// Whether the change that a request asks for is to be durable when it is answered.
     #[must_use]
     pub fn settles(&self, changes: Option<Changes>) -> bool {
@@ -264,6 +313,7 @@ impl Server {
     /// Drops all pins: the connection to the kernel has ended.
     pub fn forget_all(&self) {
         self.unlinked.clear();
+        self.refused.end();
     }
 }
 

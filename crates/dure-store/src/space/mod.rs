@@ -176,6 +176,18 @@ impl Space {
         self.available.take(core, u64::from(blocks), class)
     }
 
+    /// Keeps `blocks` blocks for operations of class `Promised`, in place of as many as before: free
+    /// ones now, as far as there are, and those that come back. Returns how many there are now.
+    pub fn promise(&self, blocks: u64) -> u64 {
+        self.available.promise(blocks)
+    }
+
+    /// Blocks that any class may reserve, but for a few at each core. Reads one cache line.
+    #[must_use]
+    pub fn pool(&self) -> u64 {
+        self.available.pool()
+    }
+
     /// Most blocks of class `Rewrite` that one caller should ask for.
     pub fn rewrites_at_once(&self) -> u64 {
         self.available.rewrites_at_once()

@@ -3,12 +3,14 @@
 //! **Problem.** A buffered write must know at once whether its blocks will exist at write-back, and
 //! a global count of free blocks would be written by every core.
 //!
-//! **Structure.** The available blocks are split into a *stash* per core, one *pool*, and the
-//! *kept* blocks, for operations that free as many blocks as they take once they are valid and
-//! checkpointed: deletions, rewrites of pages and nodes that exist, the cleaner, the checkpoint. A
-//! core takes from its stash with one atomic read-modify-write; an empty stash is refilled in
-//! batches from the pool, then from the other stashes, under a lock, so that a refusal is exact.
-//! What comes back fills the kept blocks first, then the stash, then the pool.
+//! **Structure.** The available blocks are split into a *stash* per core, one *pool*, and two
+//! counts for some: the *kept* blocks, for operations that free as many blocks as they take once
+//! they are valid and checkpointed (deletions, rewrites of pages and nodes that exist, the cleaner,
+//! the checkpoint), and the *promised* blocks, for writes that somebody has accepted before they
+//! came here (the kernel's cache of a mount). A core takes from its stash with one atomic
+//! read-modify-write; an empty stash is refilled in batches from the pool, then from the other
+//! stashes, under a lock, so that a refusal is exact. What comes back fills the kept blocks first,
+//! then the promised ones, then the stash, then the pool.
 //!
 //! # Invariants
 //! Counts never go below zero. Sum of all counts + reservations held = blocks that are not
@@ -35,6 +37,21 @@ pub enum OpClass {
     /// Deletions, write-back of nodes that exist, and the checkpoint: they must be possible on a
     /// full volume.
     Delete,
+    /// Writes for which blocks were promised ([`Space::promise`](super::Space::promise)): those of
+    /// any class first, then the promised ones.
+    Promised,
+}
+
+/// Blocks that are not for everybody. A count is below its goal only while the volume is full, so
+/// that usually the line is only read.
+#[derive(Debug)]
+struct Aside {
+    /// For operations that free as many as they take.
+    kept: AtomicU64,
+    kept_goal: u64,
+    /// For writes of class `Promised`.
+    promised: AtomicU64,
+    promised_goal: AtomicU64,
 }
 
 /// The available blocks.
@@ -45,10 +62,7 @@ pub(crate) struct Available {
     stashes: PerCore<AtomicU64>,
     /// As `stashes`, for all cores.
     pool: CachePadded<AtomicU64>,
-    /// As `stashes`, for operations that free as many as they take. Below `kept_goal` only while
-    /// the volume is full.
-    kept: CachePadded<AtomicU64>,
-    kept_goal: u64,
+    aside: CachePadded<Aside>,
     /// Blocks a stash is filled up to; twice as many overflow into the pool.
     batch: u64,
     /// Held by a task that collects from several counts, so that two collectors do not refuse each
@@ -65,8 +79,12 @@ impl Available {
         Available {
             stashes: PerCore::new(cores, |_| AtomicU64::new(0)),
             pool: CachePadded::new(AtomicU64::new(free - kept)),
-            kept: CachePadded::new(AtomicU64::new(kept)),
-            kept_goal,
+            aside: CachePadded::new(Aside {
+                kept: AtomicU64::new(kept),
+                kept_goal,
+                promised: AtomicU64::new(0),
+                promised_goal: AtomicU64::new(0),
+            }),
             batch: BATCH.min(main_blocks / (16 * cores_u64)),
             collecting: Mutex::new(()),
         }
@@ -93,7 +111,7 @@ impl Available {
         if blocks == 0 {
             return;
         }
-        let rest = blocks - self.keep(blocks);
+        let rest = blocks - self.put_aside(blocks);
         let stash = self.stashes.get(core);
         let before = stash.fetch_add(rest, Ordering::Relaxed);
         if before + rest > 2 * self.batch {
@@ -121,64 +139,105 @@ impl Available {
         stashed + self.pool.load(Ordering::Relaxed)
     }
 
+    /// Blocks that any class may take, without those that cores have taken beyond their need.
+    pub(crate) fn pool(&self) -> u64 {
+        self.pool.load(Ordering::Relaxed)
+    }
+
     /// Kept blocks.
     pub(crate) fn kept(&self) -> u64 {
-        self.kept.load(Ordering::Relaxed)
+        self.aside.kept.load(Ordering::Relaxed)
+    }
+
+    /// Promised blocks.
+    pub(crate) fn promised(&self) -> u64 {
+        self.aside.promised.load(Ordering::Relaxed)
+    }
+
+    /// From now on so many blocks are promised, in place of as many as before: those that any class
+    /// may take, and those that come back. Returns how many there are now.
+    pub(crate) fn promise(&self, blocks: u64) -> u64 {
+        let _collecting = self.collecting.lock();
+        self.aside.promised_goal.store(blocks, Ordering::Relaxed);
+        let found = self.take_from_all(blocks.saturating_sub(self.promised()));
+        let excess = self.promised().saturating_sub(blocks);
+        self.put_back(found + take_up_to(&self.aside.promised, excess, 1));
+        self.promised()
     }
 
     /// Blocks one caller of class `Rewrite` may take at once: a share, so that several can go on.
     pub(crate) fn rewrites_at_once(&self) -> u64 {
-        (self.kept_goal / 8).max(2)
+        (self.aside.kept_goal / 8).max(2)
     }
 
-    /// Blocks that the kept ones lack: what comes back goes there first.
-    pub(crate) fn kept_lacks(&self) -> u64 {
-        self.kept_goal.saturating_sub(self.kept())
+    /// Blocks that the kept and the promised ones lack: what comes back goes there first.
+    pub(crate) fn aside_lacks(&self) -> u64 {
+        let goal = self.aside.promised_goal.load(Ordering::Relaxed);
+        let promised = goal.saturating_sub(self.promised());
+        self.aside.kept_goal.saturating_sub(self.kept()) + promised
     }
 
     /// Takes from all counts, the slow and exact way.
     #[cold]
     fn collect(&self, blocks: u64, class: OpClass) -> bool {
         let _collecting = self.collecting.lock();
+        let mut found = self.take_from_all(blocks);
+        let Aside {
+            kept, kept_goal, ..
+        } = &*self.aside;
+        let lacking = blocks - found;
+        found += match class {
+            _ if lacking == 0 => 0,
+            OpClass::Normal => 0,
+            OpClass::Rewrite => take_above(kept, kept_goal / 2, lacking),
+            OpClass::Delete => take_above(kept, 0, lacking),
+            OpClass::Promised => take_up_to(&self.aside.promised, lacking, lacking),
+        };
+        if found == blocks {
+            return true;
+        }
+        self.put_back(found);
+        false
+    }
+
+    /// Takes up to `blocks` of those that any class may take; returns how many. The caller holds
+    /// `collecting`.
+    fn take_from_all(&self, blocks: u64) -> u64 {
         let mut found = take_up_to(&self.pool, blocks, 1);
         for stash in self.stashes.iter() {
             if found < blocks {
                 found += take_up_to(stash, blocks - found, 1);
             }
         }
-        let floor = match class {
-            OpClass::Normal => self.kept_goal,
-            OpClass::Rewrite => self.kept_goal / 2,
-            OpClass::Delete => 0,
-        };
-        if found < blocks {
-            found += take_above(&self.kept, floor, blocks - found);
-        }
-        if found == blocks {
-            return true;
-        }
-        assert!(
-            found < blocks,
-            "took {found} blocks where {blocks} were wanted"
-        );
-        self.pool.fetch_add(found, Ordering::Relaxed);
-        false
+        found
     }
 
-    /// Adds up to `blocks` to the kept ones; returns how many.
-    fn keep(&self, blocks: u64) -> u64 {
-        // Usually nothing is missing, and the line is only read.
-        let mut kept = self.kept.load(Ordering::Relaxed);
-        loop {
-            let more = blocks.min(self.kept_goal.saturating_sub(kept));
-            if more == 0 {
-                return 0;
-            }
-            let (old, new) = (Ordering::Relaxed, Ordering::Relaxed);
-            match self.kept.compare_exchange_weak(kept, kept + more, old, new) {
-                Ok(_) => return more,
-                Err(now) => kept = now,
-            }
+    /// Puts blocks where they lack, the rest into the pool.
+    fn put_back(&self, blocks: u64) {
+        let rest = blocks - self.put_aside(blocks);
+        self.pool.fetch_add(rest, Ordering::Relaxed);
+    }
+
+    /// Adds up to `blocks` to the kept, then to the promised ones; returns how many.
+    fn put_aside(&self, blocks: u64) -> u64 {
+        let kept = fill_up(&self.aside.kept, self.aside.kept_goal, blocks);
+        let goal = self.aside.promised_goal.load(Ordering::Relaxed);
+        kept + fill_up(&self.aside.promised, goal, blocks - kept)
+    }
+}
+
+/// Adds up to `blocks` to a count below its goal; returns how many.
+fn fill_up(count: &AtomicU64, goal: u64, blocks: u64) -> u64 {
+    // Usually nothing is missing, and the line is only read.
+    let mut have = count.load(Ordering::Relaxed);
+    loop {
+        let more = blocks.min(goal.saturating_sub(have));
+        if more == 0 {
+            return 0;
+        }
+        match count.compare_exchange_weak(have, have + more, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return more,
+            Err(now) => have = now,
         }
     }
 }

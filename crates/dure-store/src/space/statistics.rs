@@ -20,8 +20,10 @@ pub struct SpaceStatistics {
     pub available: u64,
     /// Blocks kept for operations that free as many as they take.
     pub kept: u64,
-    /// Blocks that the kept ones lack.
-    pub kept_lacks: u64,
+    /// Blocks promised to writes that were accepted elsewhere ([`Space::promise`]).
+    pub promised: u64,
+    /// Blocks that the kept and the promised ones lack.
+    pub aside_lacks: u64,
     /// Blocks that will be free when the operations that freed them are valid.
     pub freeing: u64,
     /// Wholly free segments.
@@ -50,7 +52,8 @@ impl Space {
             free: total.saturating_sub(count(&self.live) + u64::from(log) * blocks),
             available: self.available.normal(),
             kept: self.available.kept(),
-            kept_lacks: self.available.kept_lacks(),
+            promised: self.available.promised(),
+            aside_lacks: self.available.aside_lacks(),
             freeing: count(&self.freeing),
             segments_free: self.segments.used_for(SegmentUse::Free),
             segments_data: self.segments.used_for(SegmentUse::Data),

@@ -11,8 +11,8 @@
 //! An operation that adds to the volume gets ENOSPC only after all of it. One that frees as many
 //! blocks as it takes ([`OpClass::Rewrite`], [`OpClass::Delete`]) waits for tasks that hold kept
 //! blocks: each of them gives its blocks back, or makes them come back with the next commit and
-//! checkpoint, without waiting for another task. Write-back reserves as `Delete`, and only `Normal`
-//! and `Rewrite` ask for write-back, so it never asks for itself.
+//! checkpoint, without waiting for another task. Write-back reserves as `Delete`, and only the other
+//! classes ask for write-back, so it never asks for itself.
 //!
 //! **On a crash** reservations are gone; the blocks are free.
 
@@ -57,7 +57,7 @@ impl Store {
     /// back first.
     fn free_and_reserve(&self, core: CoreId, blocks: u32, class: OpClass) -> Result<bool> {
         let rounds = match class {
-            OpClass::Normal => 1,
+            OpClass::Normal | OpClass::Promised => 1,
             OpClass::Rewrite | OpClass::Delete => ROUNDS_MAX,
         };
         let _no_trim = self.trims.shut();

@@ -13,7 +13,7 @@ use dure_block::Device;
 use dure_block::file::DeviceClaim;
 use dure_block::nvm::Medium;
 use dure_fs::{FileSystem, MountOptions, RecoveryStatistics};
-use dure_fuse::{MountSettings, Session, Switch};
+use dure_fuse::{MountSettings, Session, Switch, WriteCache};
 use dure_sync::Arc;
 
 use crate::args::Mount;
@@ -321,6 +321,12 @@ fn mounted(args: &Mount, file_system: &FileSystem, session: &Session, read_only:
         directory: session.path().display().to_string(),
         transport: session.transport().name().to_owned(),
         no_rings: session.fallback().map(str::to_owned),
+        write_cache: match session.write_cache() {
+            WriteCache::Back => "writeback",
+            WriteCache::Through | WriteCache::Auto => "writethrough",
+        }
+        .to_owned(),
+        writes_through: session.writes_through().map(str::to_owned),
         uuid: uuid::Uuid::from_bytes(uuid).to_string(),
         options: if shown.is_empty() {
             "default options".into()

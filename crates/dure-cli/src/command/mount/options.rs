@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn options_of_fstab_are_accepted_and_nonsense_is_not() {
         let (_, settings) = parsed(&["defaults", "nofail", "x-systemd.automount"]).unwrap();
-        assert_eq!(settings.write_cache, WriteCache::Through);
+        assert_eq!(settings.write_cache, WriteCache::Auto);
         for bad in [
             "comit=5",
             "commit=0",

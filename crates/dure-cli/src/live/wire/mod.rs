@@ -133,6 +133,12 @@ pub(crate) struct Mounted {
     /// Why they do not come through rings, if they were to.
     #[serde(default)]
     pub(crate) no_rings: Option<String>,
+    /// The mount option for where a write(2) goes: `writeback` or `writethrough`.
+    #[serde(default)]
+    pub(crate) write_cache: String,
+    /// Why it is `writethrough`, if nobody has asked for that.
+    #[serde(default)]
+    pub(crate) writes_through: Option<String>,
 }
 
 /// All numbers of a mounted volume.
@@ -151,6 +157,9 @@ pub(crate) struct Snapshot {
     pub(crate) cleaned_blocks: u64,
     pub(crate) blocks: u64,
     pub(crate) blocks_free: u64,
+    /// Bytes that the kernel may collect of it, for which room is kept.
+    #[serde(default)]
+    pub(crate) kernel_cache_bytes: Option<u64>,
     pub(crate) device: Requests,
     /// Copies from and to persistent memory on the core's NUMA node and on others.
     #[serde(default)]
@@ -258,7 +267,12 @@ pub(crate) struct Requests {
 }
 
 impl Snapshot {
-    pub(crate) fn of(mounted: Mounted, clock_ns: u64, up_ns: u64, activity: &Activity) -> Snapshot {
+    pub(crate) fn of(
+        mounted: Mounted,
+        (clock_ns, up_ns): (u64, u64),
+        activity: &Activity,
+        kernel_cache_bytes: Option<u64>,
+    ) -> Snapshot {
         let device = &activity.device;
         Snapshot {
             mounted,
@@ -271,6 +285,7 @@ impl Snapshot {
             cleaned_blocks: activity.cleaned_blocks,
             blocks: activity.room.blocks,
             blocks_free: activity.room.blocks_free,
+            kernel_cache_bytes,
             nodes: activity.nodes.map(NodeBytes::from),
             absorbed: activity.absorbed.map(|absorbed| AbsorbedBlocks {
                 blocks: absorbed.blocks,

@@ -101,7 +101,8 @@ impl Volume {
             let step = self.pages.step_pages(APPEND_PAGES).saturating_sub(1).max(1);
             let len = (data.len() - done).min(to_usize(step * BLOCK_BYTES_U64));
             let source = Source::Bytes(&data[done..done + len]);
-            match self.write_step(inode, range, Place::End, source, Stamp::Set) {
+            let to = (Place::End, Room::Part);
+            match self.write_step(inode, range, to, source, Stamp::Set) {
                 Ok((at, len)) => {
                     first.get_or_insert(at);
                     done += len;
@@ -178,7 +179,7 @@ impl Volume {
         let (mut done, last) = (0, offset + to_u64(source.len()));
         let mut step = match room {
             Room::Part => STEP_PAGES,
-            Room::Whole => WHOLE_PAGES,
+            Room::Whole | Room::Promised => WHOLE_PAGES,
         };
         while done < source.len() {
             let at = offset + to_u64(done);
@@ -192,11 +193,12 @@ impl Volume {
                 done += len;
                 continue;
             }
-            match self.write_step(inode, range, Place::At(at), part, stamp) {
+            let to = (Place::At(at), room);
+            match self.write_step(inode, range, to, part, stamp) {
                 Ok((_, written)) => done += written,
                 // The last free blocks may do for a part.
                 Err(Error::NoSpace { .. })
-                    if step > 1 && (room == Room::Part || self.is_rewrite(inode, at, last)) =>
+                    if step > 1 && (room.takes_parts() || self.is_rewrite(inode, at, last)) =>
                 {
                     step /= 4;
                 }
@@ -213,7 +215,7 @@ impl Volume {
         &self,
         inode: &Arc<Inode>,
         range: Option<&Range<'_>>,
-        place: Place,
+        (place, room): (Place, Room),
         source: Source<'_>,
         stamp: Stamp,
     ) -> Result<(u64, usize)> {
@@ -253,7 +255,7 @@ impl Volume {
             };
             if let Some(grant) = &mut grant
                 && grant.covers(want)
-                && (grant.class == OpClass::Normal
+                && (grant.class != OpClass::Rewrite
                     || self.all_mapped(inode, &state, pages.clone())?)
             {
                 grant.use_nodes(&mut state.file_mut().room, &nodes);
@@ -274,7 +276,7 @@ impl Volume {
                 None => want,
                 Some(_) => all_of(pages.clone(), want.nodes),
             };
-            grant = Some(self.grant_for(inode, want, pages)?);
+            grant = Some(self.grant_for(inode, want, (pages, room))?);
         }
     }
 

@@ -157,7 +157,7 @@ impl Volume {
         let mut done = 0;
         let mut step = match room {
             Room::Part => STEP_PAGES,
-            Room::Whole => WHOLE_PAGES,
+            Room::Whole | Room::Promised => WHOLE_PAGES,
         };
         while done < data.len() {
             let at = offset + to_u64(done);
@@ -167,12 +167,12 @@ impl Volume {
                 offset: at,
                 data: &data[done..done + len],
             };
-            match self.write_bytes(inode, bytes, stamp) {
+            match self.write_bytes(inode, room, bytes, stamp) {
                 Ok(()) => done += len,
                 // The last free blocks may do for a part.
                 Err(Error::NoSpace { .. })
                     if step > 1
-                        && (room == Room::Part
+                        && (room.takes_parts()
                             || self.is_rewrite(inode, at, offset + to_u64(data.len()))) =>
                 {
                     step /= 4;
@@ -185,12 +185,18 @@ impl Volume {
     }
 
     /// One step.
-    fn write_bytes(&self, inode: &Inode, bytes: Bytes<'_>, stamp: Stamp) -> Result<()> {
+    fn write_bytes(&self, inode: &Inode, room: Room, bytes: Bytes<'_>, stamp: Stamp) -> Result<()> {
         let core = self.partition();
         let mut edges = Edges::new();
         let written = self
             .plan_bytes(inode, bytes, &mut edges)
-            .and_then(|plan| self.write_plan((inode, bytes), &edges, plan, stamp));
+            .and_then(|(plan, adds)| {
+                let class = match adds {
+                    true => room.class(),
+                    false => OpClass::Rewrite,
+                };
+                self.write_plan((inode, bytes), &edges, (plan, class), stamp)
+            });
         for (_, frame) in edges {
             self.pages.give_frame(core, frame);
         }
@@ -248,11 +254,11 @@ impl Volume {
         &self,
         (inode, bytes): (&Inode, Bytes<'_>),
         edges: &Edges,
-        (mut plan, adds): (Plan, bool),
+        (mut plan, class): (Plan, OpClass),
         stamp: Stamp,
     ) -> Result<()> {
         let core = self.partition();
-        let mut reserved = self.reserve_plan(core, &plan, adds)?;
+        let mut reserved = self.reserve_plan(core, &plan, class)?;
         let targets = &mut plan.targets[..];
         let written = self
             .placement
@@ -271,16 +277,12 @@ impl Volume {
 
     /// Blocks for a plan, its new nodes included. On a full volume pages that have a block can be
     /// rewritten all the same: the old block is freed.
-    fn reserve_plan(&self, core: CoreId, plan: &Plan, adds: bool) -> Result<Reserved<'_>> {
+    fn reserve_plan(&self, core: CoreId, plan: &Plan, class: OpClass) -> Result<Reserved<'_>> {
         let elsewhere = plan.targets.iter().filter(|target| !target.is_in_place());
         let pages = u32::try_from(elsewhere.count()).expect("a step has few pages");
         let blocks = pages + plan.needs.new;
         if !self.space.reserve(core, blocks, OpClass::Normal) {
-            let class = match adds {
-                true => OpClass::Normal,
-                false => OpClass::Rewrite,
-            };
-            if !adds && u64::from(blocks) > self.space.rewrites_at_once() {
+            if class == OpClass::Rewrite && u64::from(blocks) > self.space.rewrites_at_once() {
                 return Err(Error::NoSpace {
                     what: "blocks to rewrite so many pages at once",
                 });

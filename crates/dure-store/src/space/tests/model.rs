@@ -7,8 +7,19 @@ use crate::units::BlockNo;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Data { core: u16, want: u32 },
-    Node { core: u16 },
+    Data {
+        core: u16,
+        want: u32,
+    },
+    /// Data for which blocks were promised.
+    Promised {
+        core: u16,
+        want: u32,
+    },
+    Promise(u64),
+    Node {
+        core: u16,
+    },
     Release(usize),
     Live(usize),
     Free(usize),
@@ -25,6 +36,8 @@ fn step() -> impl Strategy<Value = Step> {
     let any = any::<usize>();
     prop_oneof![
         8 => (0..5_u16, 1..100_u32).prop_map(|(core, want)| Step::Data { core, want }),
+        3 => (0..5_u16, 1..100_u32).prop_map(|(core, want)| Step::Promised { core, want }),
+        1 => (0..200_u64).prop_map(Step::Promise),
         2 => (0..5_u16).prop_map(|core| Step::Node { core }),
         2 => any.prop_map(Step::Release),
         6 => any.prop_map(Step::Live),
@@ -92,9 +105,18 @@ impl Model {
         self.placed.push(run);
     }
 
-    fn data(&mut self, space: &Space, core: CoreId, want: u32) {
-        let possible = space.statistics().available >= u64::from(want);
-        assert_eq!(space.reserve(core, want, OpClass::Normal), possible);
+    fn data(&mut self, space: &Space, core: CoreId, want: u32, class: OpClass) {
+        let before = space.statistics();
+        let promised = match class {
+            OpClass::Promised => before.promised,
+            _ => 0,
+        };
+        let possible = before.available + promised >= u64::from(want);
+        assert_eq!(space.reserve(core, want, class), possible);
+        if before.available >= u64::from(want) || !possible {
+            let left = space.statistics().promised;
+            assert!(left >= before.promised, "promised blocks come last");
+        }
         let mut rest = if possible { want } else { 0 };
         // Sizes are as random as any choice.
         let temperature = match want % 3 {
@@ -171,7 +193,17 @@ impl Model {
 
     fn apply(&mut self, space: &Space, step: Step) {
         match step {
-            Step::Data { core, want } => self.data(space, CoreId::new(core), want),
+            Step::Data { core, want } => {
+                self.data(space, CoreId::new(core), want, OpClass::Normal);
+            }
+            Step::Promised { core, want } => {
+                self.data(space, CoreId::new(core), want, OpClass::Promised);
+            }
+            Step::Promise(blocks) => {
+                let before = space.statistics();
+                let room = before.available + before.promised;
+                assert_eq!(space.promise(blocks), blocks.min(room));
+            }
             Step::Node { core } => self.node(space, CoreId::new(core)),
             Step::Release(index) => {
                 if let Some(run) = pick(&mut self.placed, index) {
@@ -218,7 +250,7 @@ impl Model {
             Step::Clean(index) => {
                 let segment = SegNo(u32::try_from(index % 10).unwrap());
                 if space.begin_cleaning(segment) {
-                    self.data(space, core(0), 3);
+                    self.data(space, core(0), 3, OpClass::Normal);
                     space.end_cleaning(segment);
                 }
             }
@@ -231,8 +263,8 @@ impl Model {
         let logs = u64::try_from(self.logs.len()).unwrap();
         let allocated = u64::try_from(self.allocated().len()).unwrap();
         let live = u64::try_from(self.live_blocks().len()).unwrap();
-        let promised = statistics.available + statistics.kept;
-        assert_eq!(promised, statistics.total - allocated - 32 * logs);
+        let anybody = statistics.available + statistics.kept + statistics.promised;
+        assert_eq!(anybody, statistics.total - allocated - 32 * logs);
         assert_eq!(statistics.free, statistics.total - live - 32 * logs);
         assert_eq!(u64::from(statistics.segments_log), logs);
         let SpaceStatistics {
@@ -248,6 +280,7 @@ impl Model {
 
 /// Everything that is left, to the last block; none twice.
 fn drain(space: &Space, model: &mut Model, want: u32) {
+    space.promise(0);
     let statistics = space.statistics();
     let mut left = statistics.available + statistics.kept;
     while left > 0 {

@@ -5,8 +5,8 @@ use crate::units::BlockNo;
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::thread;
 
-/// Each thread takes, places, frees and releases on a core of its own; at the end nothing is lost
-/// and nothing was given twice.
+/// Each thread takes, places, frees and releases on a core of its own, while another one changes
+/// what is promised; at the end nothing is lost and nothing was given twice.
 #[test]
 fn threads_share_a_volume() {
     let space = empty(2);
@@ -36,11 +36,15 @@ fn threads_share_a_volume() {
             }
         };
         let threads: Vec<_> = (0..3).map(|number| scope.spawn(work(number))).collect();
+        for round in 0..2000 {
+            space.promise(round % 3 * 50);
+        }
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap())
             .collect::<Vec<_>>()
     });
+    space.promise(0);
     let mut seen = BTreeSet::new();
     for run in owned.iter().flatten() {
         for block in run.first.0..run.first.0 + u64::from(run.count) {

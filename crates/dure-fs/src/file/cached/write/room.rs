@@ -9,6 +9,7 @@ use super::super::cache::{Grant, Want};
 use super::PageRange;
 use crate::file::map::room::{extend, leaves, whole_path};
 use crate::file::map::{MapReader, NodePlaces};
+use crate::file::write::Room;
 use crate::inode::{Inode, InodeState};
 use crate::volume::Volume;
 
@@ -18,7 +19,7 @@ impl Volume {
         &self,
         inode: &Inode,
         want: Want,
-        pages: PageRange,
+        (pages, room): (PageRange, Room),
     ) -> Result<Grant<'_>> {
         if let Some(grant) = self.grant_at_hand(want)? {
             return Ok(grant);
@@ -26,7 +27,7 @@ impl Volume {
         // The volume is full. Pages that have a block can be rewritten all the same: the old block
         // is freed.
         if want.nodes > 0 || !self.all_mapped(inode, &inode.state().write(), pages)? {
-            return self.grant(want, OpClass::Normal);
+            return self.grant(want, room.class());
         }
         if u64::from(want.blocks) > self.space.rewrites_at_once() {
             return Err(Error::NoSpace {
