@@ -58,7 +58,7 @@ pub mod transport;
 pub use mount::dirty::{Collects, KernelLimit, WriteCache};
 pub use mount::{MountError, Session, Settings, unmount};
 pub use protocol::{Operation, Request};
-pub use service::{Asks, Errno, Knows, Outcome, Sent, Service};
+pub use service::{Asks, Errno, Knows, Outcome, Question, Sent, Service};
 pub use transport::Transport;
 pub use transport::buffer::Reply;
 pub use transport::negotiate::Features;

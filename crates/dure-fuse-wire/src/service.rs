@@ -1,5 +1,7 @@
 //! What a file system is to the transports.
 
+use std::ops::Range;
+
 use dure_sync::Arc;
 
 use crate::protocol::{Malformed, Request};
@@ -20,12 +22,27 @@ pub enum Sent {
 /// What became of a request. With an errno, what was put into the reply does not count.
 pub type Outcome = Result<Sent, Errno>;
 
-/// Asks the kernel whether it has the inode of a node; it also makes the kernel drop what it has
-/// cached of the node's attributes. It waits while the kernel evicts the inode.
-pub type Knows<'a> = &'a dyn Fn(u64) -> bool;
+/// What the kernel is asked. Either question also makes it drop what it has cached of the
+/// attributes, and waits while it evicts the inode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// Whether it has the inode of this node.
+    Inode(u64),
+    /// The same, when it has sent what is dirty of these bytes, by WRITEs that others have to
+    /// answer, and dropped all that it has cached of them.
+    Pages {
+        /// Which file.
+        node: u64,
+        /// Up to `u64::MAX`: to the end.
+        bytes: Range<u64>,
+    },
+}
+
+/// Asks the kernel.
+pub type Knows<'a> = &'a dyn Fn(Question) -> bool;
 
 /// The same for threads of the service's own.
-pub type Asks = Box<dyn Fn(u64) -> bool + Send + Sync>;
+pub type Asks = Box<dyn Fn(Question) -> bool + Send + Sync>;
 
 /// A file system, as the transports see it. Requests come on many threads at once.
 pub trait Service: Send + Sync {

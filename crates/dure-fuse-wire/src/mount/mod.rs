@@ -242,7 +242,9 @@ impl Session {
         self.mounted.unmount = false;
         let service = service::share(service);
         let asks = self.channel.another();
-        service.begin(Box::new(move |node| asks.knows(node)));
+        service.begin(Box::new(move |question: service::Question| {
+            asks.knows(&question)
+        }));
         let agreed = std::mem::replace(&mut self.agreed, Agreed::Device);
         let served = match agreed {
             Agreed::Rings(rings) => self.serve_rings(rings, &service),

@@ -262,7 +262,9 @@ fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
             Operation::BatchForget(rest.forgets(batch.count)?)
         }
         op::GETATTR => Operation::GetAttr {
-            has_handle: rest.record::<GetAttrIn>()?.flags & op::GETATTR_FH != 0,
+            has_handle: rest
+                .record::<GetAttrIn>()
+                .is_ok_and(|asked| asked.flags & op::GETATTR_FH != 0),
         },
         op::STATX => Operation::Statx,
         op::SETATTR => Operation::SetAttr(rest.record::<SetAttrIn>()?),

@@ -16,6 +16,7 @@ use rustix::ioctl;
 use zerocopy::IntoBytes;
 
 use crate::protocol::reply::{InvalInode, NOTIFY_INVAL_INODE, OutHeader};
+use crate::service::Question;
 
 /// The device file.
 pub const PATH: &str = "/dev/fuse";
@@ -86,10 +87,20 @@ impl Channel {
     /// Whether the kernel has the node's inode. The query invalidates the kernel's attributes of
     /// it, which does no harm; ENOENT is the answer that it has none.
     ///
-    /// It waits until the kernel has finished evicting the inode, if it is doing so, so another
-    /// thread has to answer requests meanwhile.
-    #[must_use]
-    pub fn knows(&self, node: u64) -> bool {
+    /// It waits until the kernel has finished evicting the inode, if it is doing so, and until pages
+    /// that are asked for are written, so another thread has to answer requests meanwhile.
+    pub fn knows(&self, question: &Question) -> bool {
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let (node, offset, len) = match question {
+            Question::Inode(node) => (*node, -1, 0),
+            // 0 bytes: to the end.
+            Question::Pages { node, bytes } if bytes.end == u64::MAX => {
+                (*node, signed(bytes.start), 0)
+            }
+            Question::Pages { node, bytes } => {
+                (*node, signed(bytes.start), signed(bytes.end - bytes.start))
+            }
+        };
         let bytes = size_of::<InvalInode>();
         let question = InvalInode {
             header: OutHeader {
@@ -98,8 +109,8 @@ impl Channel {
                 unique: 0,
             },
             node,
-            offset: -1,
-            len: 0,
+            offset,
+            len,
         };
         let answer = rustix::io::write(self.0.as_fd(), question.as_bytes());
         answer != Err(Errno::NOENT)

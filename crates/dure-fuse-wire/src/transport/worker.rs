@@ -13,7 +13,7 @@ use super::negotiate::{self, Features, Negotiated};
 use super::uring::Rings;
 use super::uring::switch::Switch;
 use crate::protocol::{self, Operation};
-use crate::service::{self, Service};
+use crate::service::{self, Question, Service};
 
 /// What came of INIT.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub fn handshake(
             // The kernel made its inode of the root before it knew that access control lists are
             // served, and marked it as one whose lists it must not keep. The notification, which
             // the question is, has it forget them, and so the mark.
-            let _ = channel.knows(protocol::ROOT);
+            let _ = channel.knows(&Question::Inode(protocol::ROOT));
             return Ok(agreed);
         }
     }
@@ -116,11 +116,11 @@ fn work(crew: &Arc<Crew>, service: &dyn Service, channel: &Channel) -> io::Resul
             Crew::begin_wait(crew);
         }
         let waits = Cell::new(may_wait);
-        let knows = |node| {
+        let knows = |question: Question| {
             if !waits.replace(true) {
                 Crew::begin_wait(crew);
             }
-            channel.knows(node)
+            channel.knows(&question)
         };
         let bytes = service::answer(service, &knows, request, &mut reply);
         if let Some(bytes) = bytes {

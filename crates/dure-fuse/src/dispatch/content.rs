@@ -4,6 +4,7 @@ use dure_fs::SyncScope;
 
 use super::{Call, Outcome, Sent, done};
 use crate::server::{Answer, Caller};
+use dure_fuse_wire::Knows;
 use dure_fuse_wire::protocol::operation::CopyForm;
 use dure_fuse_wire::protocol::reply::{CopyOut, IoctlOut, LseekOut, WriteOut};
 use dure_fuse_wire::protocol::request::CopyIn;
@@ -58,11 +59,11 @@ impl Call<'_> {
         done(self.server.fsync(self.request.node, scope))
     }
 
-    pub(super) fn seek(self, offset: u64, whence: u32) -> Outcome {
+    pub(super) fn seek(self, offset: u64, whence: u32, knows: Knows<'_>) -> Outcome {
         // The offset is one of lseek(2), which has a sign.
         i64::try_from(offset).map_err(|_| libc::ENXIO)?;
         let whence = i32::try_from(whence).map_err(|_| libc::EINVAL)?;
-        let offset = self.server.seek(self.request.node, offset, whence)?;
+        let offset = self.server.seek(self.request.node, offset, whence, knows)?;
         self.reply.put(&LseekOut { offset });
         Ok(Sent::Reply)
     }

@@ -20,7 +20,7 @@ use dure_fs::{FileKind, SyncScope};
 
 use dure_fuse_wire::protocol::reply::{Attr as WireAttr, EntryOut};
 use dure_fuse_wire::protocol::{Operation, Request};
-use dure_fuse_wire::{Asks, Errno, Knows, Outcome, Reply, Sent, Service};
+use dure_fuse_wire::{Asks, Errno, Knows, Outcome, Question, Reply, Sent, Service};
 
 use crate::nodes::node_of;
 use crate::server::{Answer, Attr, Entry, Server};
@@ -58,7 +58,7 @@ impl Service for Server {
     }
 
     fn answer_promptly(&self, request: &Request<'_>, reply: &mut Reply) -> Option<Outcome> {
-        if waits::asks_the_kernel(&request.operation)
+        if waits::asks_the_kernel(self, &request.operation)
             || waits::takes_long(&request.operation)
             || self.may_wait(request)
         {
@@ -197,12 +197,12 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
             drops_set_id,
         } => call.write(offset, data, (cached, drops_set_id)),
         Operation::Allocate { offset, len, mode } => call.allocate(offset, len, mode),
-        Operation::Seek { offset, whence } => call.seek(offset, whence),
+        Operation::Seek { offset, whence } => call.seek(offset, whence, knows),
         Operation::Copy { range, form } => {
             let copied = call.copy(range, form);
             // The kernel does not take a copy for a read, and would keep the access time of its
             // source. To ask for the inode makes it drop the attributes.
-            let _ = knows(node);
+            let _ = knows(Question::Inode(node));
             copied
         }
         Operation::Ioctl { command, data, .. } => call.ioctl(command, data),

@@ -10,15 +10,16 @@ use dure_fuse_wire::protocol::opcode::setattr;
 use dure_fuse_wire::protocol::{Operation, Request};
 
 /// Whether the answer means to ask the kernel about an inode.
-pub(super) fn asks_the_kernel(operation: &Operation<'_>) -> bool {
-    matches!(
-        operation,
+pub(super) fn asks_the_kernel(server: &Server, operation: &Operation<'_>) -> bool {
+    match operation {
         Operation::Statistics
-            | Operation::Copy { .. }
-            | Operation::Destroy
-            | Operation::Forget { .. }
-            | Operation::BatchForget(_)
-    )
+        | Operation::Copy { .. }
+        | Operation::Destroy
+        | Operation::Forget { .. }
+        | Operation::BatchForget(_) => true,
+        Operation::Seek { .. } => server.kernel_collects(),
+        _ => false,
+    }
 }
 
 /// Whether the answer means to read and check so much that another core had better do it, while

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use dure_fs::{AllocateMode, InodeRef, ReadMode, SeekTarget, Stamp, SyncScope};
+use dure_fs::{AllocateMode, InodeRef, ReadMode, Stamp, SyncScope};
 
 use super::refused::Refused;
 use super::{Answer, Server, errno};
@@ -123,28 +123,6 @@ impl Server {
         self.volume
             .allocate(&self.inode(node)?, mode, offset, len)
             .map_err(errno)
-    }
-
-    /// LSEEK for `SEEK_DATA` and `SEEK_HOLE`.
-    ///
-    /// # Errors
-    /// ENXIO beyond the end; EINVAL for another `whence`; ENOSYS with the kernel's write-back
-    /// cache, where only the kernel knows: it then treats the whole file as data, and does not ask
-    /// again.
-    pub fn seek(&self, node: u64, offset: u64, whence: i32) -> Answer<u64> {
-        if self.kernel_collects {
-            return Err(libc::ENOSYS);
-        }
-        let target = match whence {
-            libc::SEEK_DATA => SeekTarget::Data,
-            libc::SEEK_HOLE => SeekTarget::Hole,
-            _ => return Err(libc::EINVAL),
-        };
-        let found = self
-            .volume
-            .seek(&self.inode(node)?, offset, target)
-            .map_err(errno)?;
-        found.ok_or(libc::ENXIO)
     }
 
     /// COPY_FILE_RANGE: how many bytes were copied, fewer at the end of the source.

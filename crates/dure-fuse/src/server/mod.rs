@@ -9,6 +9,7 @@ mod attributes;
 mod data;
 mod namespace;
 mod refused;
+mod seek;
 mod set_id;
 
 pub use attributes::{Attr, SetAttr};
@@ -22,11 +23,12 @@ use std::time::Duration;
 use dure_block::Device;
 use dure_fs::units::Ino;
 use dure_fs::{FileSystem, InodeRef, Layout, VolumeInfo};
-use dure_fuse_wire::{Asks, Errno};
+use dure_fuse_wire::{Asks, Errno, Knows, Question};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, ProcessOnce, clock, thread};
 
 use self::refused::Refused;
+use self::seek::Seeks;
 use crate::GrowError;
 use crate::MountSettings;
 use crate::WriteCache;
@@ -62,6 +64,7 @@ pub struct Server {
     /// What the kernel's cache may hold, if that can be said.
     kernel_cache: Option<KernelCache>,
     refused: Arc<Refused>,
+    seeks: Seeks,
     /// What is durable when a request is answered.
     durable: Durable,
 }
@@ -94,6 +97,7 @@ impl Server {
     #[must_use]
     pub fn new(volume: FileSystem, settings: &MountSettings) -> Server {
         Server {
+            seeks: Seeks::of(&volume),
             volume,
             unlinked: Unlinked::default(),
             asks: AtomicBool::new(false),
@@ -171,6 +175,12 @@ impl Server {
             Ok(_) | Err(dure_fs::Error::NotFound) => Err(libc::ESTALE),
             Err(error) => Err(errno(error)),
         }
+    }
+
+    /// Whether writes wait in the kernel's cache.
+    #[must_use]
+    pub fn kernel_collects(&self) -> bool {
+        self.kernel_collects
     }
 
     /// Whether anything that is not in memory has to be waited for.
@@ -264,8 +274,8 @@ impl Server {
 
     /// The kernel gives back some lookups of `node`; `knows` asks the kernel whether it still has
     /// the inode. If not, an inode without a name is released.
-    pub fn forget(&self, node: u64, knows: impl FnOnce(u64) -> bool) {
-        if self.unlinked.keeps(node) && !knows(node) {
+    pub fn forget(&self, node: u64, knows: Knows<'_>) {
+        if self.unlinked.keeps(node) && !knows(Question::Inode(node)) {
             self.unlinked.let_go(node);
         }
     }
@@ -276,7 +286,7 @@ impl Server {
     /// For an inode that the kernel is evicting, `knows` returns after the eviction, which waits
     /// for WRITEs of its pages. So only one caller asks at a time, which leaves the other workers
     /// to answer those WRITEs, and no such WRITE calls this.
-    pub fn finish_deletions(&self, knows: &dyn Fn(u64) -> bool) -> bool {
+    pub fn finish_deletions(&self, knows: Knows<'_>) -> bool {
         if self.asks.swap(true, Ordering::Acquire) {
             // Acquire: pairs with the Release below. What the other caller released is no longer in
             // the table, but counts as an unnamed inode until it is deleted.
@@ -286,7 +296,7 @@ impl Server {
         }
         let mut any = false;
         for node in self.unlinked.nodes() {
-            if !knows(node) {
+            if !knows(Question::Inode(node)) {
                 self.unlinked.let_go(node);
                 any = true;
             }

@@ -18,7 +18,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use dure_fuse_wire::Asks;
+use dure_fuse_wire::{Asks, Question};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, Mutex, thread};
 
@@ -99,7 +99,7 @@ impl Refused {
                 return;
             };
             drop(files);
-            let _ = asks(node);
+            let _ = asks(Question::Inode(node));
         }
     }
 }

@@ -105,23 +105,54 @@ fn a_file_that_is_being_written_does_not_look_sparse() {
         let Some(mounted) = Mounted::new(write_cache, transport) else {
             return;
         };
-        let file = File::create(mounted.path("growing")).unwrap();
+        let mut options = File::options();
+        let options = options.read(true).write(true).create_new(true);
+        let file = options.open(mounted.path("growing")).unwrap();
         file.write_all_at(&[7; 100_000], 0).unwrap();
         file.write_all_at(&[7; 100_000], 1 << 20).unwrap();
         let at = |pos| rustix::fs::seek(&file, pos).unwrap();
         let blocks = file.metadata().unwrap().blocks();
         match write_cache {
-            WriteCache::Through => {
-                assert_eq!(blocks, 2 * 25 * 8);
-                assert_eq!(at(SeekFrom::Hole(0)), 25 << 12);
-                assert_eq!(at(SeekFrom::Data(25 << 12)), 1 << 20);
-            }
-            WriteCache::Back | WriteCache::Auto => {
-                assert!(blocks > 0);
-                assert_eq!(at(SeekFrom::Data(50 << 12)), 50 << 12);
-                assert_eq!(at(SeekFrom::Hole(0)), (1 << 20) + 100_000);
-            }
+            WriteCache::Through => assert_eq!(blocks, 2 * 25 * 8),
+            WriteCache::Back | WriteCache::Auto => assert!(blocks > 0),
         }
+        assert_eq!(at(SeekFrom::Hole(0)), 25 << 12);
+        assert_eq!(at(SeekFrom::Data(25 << 12)), 1 << 20);
+        // Behind what was sent for that: in the same page, and in a page that was read as a hole.
+        let mut page = [1; 4096];
+        file.read_exact_at(&mut page, 50 << 12).unwrap();
+        assert_eq!(page, [0; 4096]);
+        file.write_all_at(b"more", (1 << 20) + 100_000).unwrap();
+        file.write_all_at(b"in the hole", 50 << 12).unwrap();
+        assert_eq!(at(SeekFrom::Hole(1 << 20)), (1 << 20) + 100_004);
+        assert_eq!(at(SeekFrom::Data(25 << 12)), 50 << 12);
+        assert_eq!(at(SeekFrom::Hole(50 << 12)), 51 << 12);
+        file.read_exact_at(&mut page, 50 << 12).unwrap();
+        assert!(page.starts_with(b"in the hole\0"));
+    }
+}
+
+/// More tasks than threads that may wait for the kernel: each answer is right, whichever it is.
+#[test]
+fn many_seeks_at_once_end_and_take_no_data_for_a_hole() {
+    for transport in [Transport::Device, Transport::Uring] {
+        let Some(mounted) = Mounted::new(WriteCache::Back, transport) else {
+            return;
+        };
+        thread::scope(|scope| {
+            for n in 0..150_u64 {
+                let mounted = &mounted;
+                scope.spawn(move || {
+                    let file = File::create_new(mounted.path(&format!("s{n}"))).unwrap();
+                    for round in 0..20 {
+                        let data = round << 20;
+                        file.write_all_at(&[7; 5000], data).unwrap();
+                        let hole = rustix::fs::seek(&file, SeekFrom::Hole(data)).unwrap();
+                        assert!(hole >= data + 5000, "{n}: a hole at {hole} behind {data}");
+                    }
+                });
+            }
+        });
     }
 }
 

@@ -18,7 +18,7 @@ use dure_block::{Device, DeviceInfo, Io, share};
 use dure_check::{CheckOptions, check};
 use dure_fs::{FileSystem, FormatOptions, MountOptions};
 use dure_fuse::mount::{Lazy, MountError};
-use dure_fuse::{MountSettings, Session, Transport, WriteCache, unmount};
+use dure_fuse::{MountSettings, Session, Transport, unmount};
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, thread};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags};
@@ -85,8 +85,6 @@ impl Mounted {
         let settings = MountSettings {
             workers: Some(workers),
             transport,
-            // With the kernel's cache nobody knows of holes.
-            write_cache: WriteCache::Through,
             ..MountSettings::default()
         };
         let session = match Session::mount(volume.clone(), directory.path(), &settings) {

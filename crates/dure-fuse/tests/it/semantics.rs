@@ -46,7 +46,15 @@ fn ioctl(fd: RawFd, command: u64, argument: *mut c_void) -> Option<i32> {
 
 #[test]
 fn a_preallocated_page_is_a_hole_until_it_is_written() {
-    let Some(mounted) = mounted() else { return };
+    for write_cache in [WriteCache::Through, WriteCache::Back] {
+        let Some(mounted) = Mounted::new(write_cache, Transport::Device) else {
+            return;
+        };
+        preallocated_pages_are_holes(&mounted);
+    }
+}
+
+fn preallocated_pages_are_holes(mounted: &Mounted) {
     let file = file(&mounted.path("f"));
     fallocate(&file, FallocateFlags::empty(), 0, 8 * PAGE).unwrap();
     assert_eq!(file.metadata().unwrap().blocks(), 64, "it has its blocks");

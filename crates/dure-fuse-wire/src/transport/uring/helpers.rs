@@ -15,7 +15,7 @@ use dure_sync::{Arc, Condvar, CoreId, Mutex};
 use super::entry::{Desk, Entry, Patience};
 use super::port::Bell;
 use super::schedule::{Policy, policy, set_policy};
-use crate::service::Service;
+use crate::service::{Asks, Service};
 
 /// Rank of the helpers' lock; nothing is taken under it.
 const HELPERS: u8 = 13;
@@ -80,7 +80,7 @@ struct State {
 /// The helpers of all rings.
 pub struct Helpers {
     service: Arc<dyn Service>,
-    knows: Box<dyn Fn(u64) -> bool + Send + Sync>,
+    knows: Asks,
     threads_max: usize,
     /// Where they may run: a ring's thread, which starts them, is bound to one core.
     cores: Vec<CoreId>,
@@ -93,11 +93,11 @@ pub struct Helpers {
 impl Helpers {
     /// At most `threads_max` of them, on any of `cores`, with the policy of the calling thread; they
     /// are started when they are needed.
-    /// `knows` asks the kernel about a node.
+    /// `knows` asks the kernel.
     #[must_use]
     pub fn new(
         service: &Arc<dyn Service>,
-        knows: Box<dyn Fn(u64) -> bool + Send + Sync>,
+        knows: Asks,
         threads_max: usize,
         cores: Vec<CoreId>,
     ) -> Arc<Helpers> {

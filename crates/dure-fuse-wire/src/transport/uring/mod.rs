@@ -32,7 +32,7 @@ use self::idle::{Idle, RingPolicy};
 use self::ring::Ring;
 use self::serve::{Registered, Shared, serve};
 use super::device::Channel;
-use crate::service::{Errno, Service};
+use crate::service::{Errno, Question, Service};
 
 /// Least and greatest number of entries of a queue.
 const DEPTH: (usize, usize) = (2, 32);
@@ -100,7 +100,7 @@ impl Rings {
     ) -> Running {
         let gives_way = policy == RingPolicy::Idle && idle::may_return();
         let asks = channel.another();
-        let knows = Box::new(move |node| asks.knows(node));
+        let knows = Box::new(move |question: Question| asks.knows(&question));
         let shared = Shared {
             service: Arc::clone(service),
             helpers: Helpers::new(service, knows, helpers_max, allowed()),
