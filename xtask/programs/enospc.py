@@ -1,15 +1,16 @@
 """Programs on a volume that is too small for them, for mounts whose server is killed under them.
 
-    enospc.py fill|write|preallocate|delete DIRECTORY LOG SEED [lie]    until the server is gone
+    enospc.py fill|map|write|preallocate|delete DIRECTORY LOG SEED [lie]    until the server is gone
     enospc.py verify DIRECTORY LOGS      ends with 1 if a file whose fsync returned 0 is not whole
 
-LOG is LOGS/ROLE-NUMBER.log. Room may be refused to those who fill, never to those who write where
-a block is theirs already: `write` rewrites a synced file, `preallocate` one that fallocate gave its
+LOG is LOGS/ROLE-NUMBER.log. Room may be refused to those who fill, with write(2) or through a
+mapping (`map`), never to those who write where a block is theirs already: `write` rewrites a synced file, `preallocate` one that fallocate gave its
 blocks. `lie` acknowledges without a sync: `verify` must then find a loss.
 """
 
 import ctypes
 import errno
+import mmap
 import os
 import random
 import sys
@@ -70,6 +71,34 @@ def fill(directory, log, name, randomly, honest):
             time.sleep(0.01)
         finally:
             close(fd)
+
+
+def fill_mapped(directory, log, name, randomly, honest):
+    """The same through shared mappings, whose pages are refused at fsync at the earliest."""
+    own = f'{directory}/{name}'
+    os.makedirs(own, exist_ok=True)
+    number = 0
+    while True:
+        number += 1
+        key = f'{name}/{number}'
+        length = 1 + randomly.randrange(randomly.choice([3000, 90_000, 1_000_000]))
+        fd = None
+        try:
+            fd = os.open(f'{own}/{number}', os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+            os.ftruncate(fd, length)
+            with mmap.mmap(fd, length) as pages:
+                pages[:] = content(key, length)
+                if honest:
+                    pages.flush()
+                    os.fsync(fd)
+            log.say('A', key, length)
+        except OSError as error:
+            if not out_of_room(error):
+                raise
+            time.sleep(0.02)
+        finally:
+            if fd is not None:
+                close(fd)
 
 
 def close(fd):
@@ -145,7 +174,7 @@ def verify(directory, logs):
     deleted = {words[1] for _, words in lines if words[0] == 'D'}
     files, pages, losses = 0, 0, []
     for _, words in lines:
-        if words[0] == 'A' and words[1].startswith('fill') and words[1] not in deleted:
+        if words[0] == 'A' and words[1].startswith(('fill', 'map')) and words[1] not in deleted:
             files += 1
             key, length = words[1], int(words[2])
             wrong = difference(f'{directory}/{key}', content(key, length))
@@ -209,6 +238,8 @@ def main():
         randomly = random.Random(f'{sys.argv[4]} {name}')
         if role == 'fill':
             fill(directory, Log(log), name, randomly, honest)
+        elif role == 'map':
+            fill_mapped(directory, Log(log), name, randomly, honest)
         elif role == 'delete':
             delete(directory, Log(log), randomly)
         else:

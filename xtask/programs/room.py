@@ -3,13 +3,17 @@
     room.py CASE DIRECTORY      ends with 1 if the promise does not hold
 
 Cases: `short-write-N` (N MiB are left), `fallocate`, `full`, `failed-fallocate`, `promise`,
-`apparent-size`, and in two halves around a kill `replace-old`, `replace-new`, `replace-verify`.
+`apparent-size`, `programs-N` (N rounds), in halves around a kill `replace-old`, `replace-new`,
+`replace-verify`, and around an unmount `closed-write`, `closed-verify`.
 """
 
 import errno
 import os
 import random
+import shutil
+import subprocess
 import sys
+import tempfile
 
 from mounted import content, read_whole, require_mounted, write_whole
 
@@ -174,6 +178,67 @@ def apparent_size(directory):
     raise Broken(f'a volume of {size} bytes took a gibibyte without an error')
 
 
+def programs(directory, rounds):
+    """cp, tar and dd of what does not fit fail, and say why."""
+    fill(directory, spare=24 * MIB)
+    with tempfile.TemporaryDirectory() as scratch:
+        tree, archive, target = f'{scratch}/tree', f'{scratch}/tree.tar', f'{directory}/target'
+        os.mkdir(tree)
+        for number in range(240):
+            with open(f'{tree}/{number}', 'wb') as file:
+                file.write(content(f'p{number}', 1 + number * 1100))
+        subprocess.run(['tar', '-C', tree, '-cf', archive, '.'], check=True)
+        for number in range(rounds):
+            for command in (['cp', '-r', tree, f'{target}/copy'],
+                            ['tar', '-C', target, '-xf', archive],
+                            ['dd', f'if={archive}', f'of={target}/one', f'bs={4096 << number % 9}']):
+                os.mkdir(target)
+                done = subprocess.run(command, capture_output=True, text=True)
+                expect(done.returncode != 0 and 'No space left' in done.stderr,
+                       f'round {number}, {command[0]}: exit code {done.returncode}: {done.stderr}')
+                shutil.rmtree(target)
+
+
+CLOSED = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'closed')
+
+
+def closed_write(directory):
+    """Files that were written and closed without an error are noted; none is synced."""
+    refused, number = 0, 0
+    with open(CLOSED, 'w') as closed:
+        while refused < 60:
+            number += 1
+            expect(number < 20_000, 'a volume of 256 MiB took 20,000 files')
+            length = 1 + random.randrange(random.choice([5000, 90_000, 700_000]))
+            fd = None
+            try:
+                fd = os.open(f'{directory}/c{number}', os.O_WRONLY | os.O_CREAT, 0o644)
+                write_whole(fd, content(f'c{number}', length))
+                whole = True
+            except OSError as error:
+                expect(error.errno == errno.ENOSPC, f'c{number}: {error}')
+                whole = False
+            try:
+                if fd is not None:
+                    os.close(fd)
+            except OSError as error:
+                expect(error.errno == errno.ENOSPC, f'c{number}: close: {error}')
+                whole = False
+            if whole:
+                closed.write(f'{number} {length}\n')
+            refused += not whole
+
+
+def closed_verify(directory):
+    with open(CLOSED) as closed:
+        lines = [line.split() for line in closed]
+    expect(lines, 'no file was closed without an error')
+    for number, length in lines:
+        data = read_whole(f'{directory}/c{number}')
+        expect(data == content(f'c{number}', int(length)),
+               f'c{number}: close(2) said nothing, and {len(data)} of {length} bytes are there')
+
+
 NAMES = 20
 LENGTH = 75_000
 
@@ -206,7 +271,8 @@ def replace_verify(directory):
 
 CASES = {'fallocate': fallocate, 'full': full, 'failed-fallocate': failed_fallocate,
          'promise': promise, 'apparent-size': apparent_size, 'replace-old': replace_old,
-         'replace-new': replace_new, 'replace-verify': replace_verify}
+         'replace-new': replace_new, 'replace-verify': replace_verify,
+         'closed-write': closed_write, 'closed-verify': closed_verify}
 
 
 def main():
@@ -215,6 +281,8 @@ def main():
     try:
         if case.startswith('short-write-'):
             short_write(directory, int(case.rsplit('-', 1)[1]))
+        elif case.startswith('programs-'):
+            programs(directory, int(case.rsplit('-', 1)[1]))
         else:
             CASES[case](directory)
     except Broken as broken:

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dure_fs::FileSystem;
+use dure_fs::{Durability, FileSystem};
 use dure_fuse_wire::protocol::opcode::init;
 use dure_fuse_wire::{Collects, Features, MountError, RingPolicy, Settings, Transport, WriteCache};
 use dure_fuse_wire::{mount::flags, transport::crew, transport::uring};
@@ -83,6 +83,15 @@ impl Default for MountSettings {
     }
 }
 
+/// Why the kernel had better not collect the writes of a mount, unless somebody asks for it.
+fn unfit_to_collect(volume: &FileSystem) -> Option<&'static str> {
+    if volume.durability() == Durability::Strict {
+        return Some("each call is durable when it returns (durability=strict)");
+    }
+    let is_small = volume.statistics().blocks < SMALLEST;
+    is_small.then_some("the volume is too small to keep room for it")
+}
+
 /// A mount that answers requests while [`Session::run`] runs.
 #[derive(Debug)]
 pub struct Session {
@@ -104,9 +113,9 @@ impl Session {
     ) -> Result<Session, MountError> {
         let defaults = Settings::default();
         let cache_bytes = volume.cache_bytes();
-        let is_small = volume.statistics().blocks < SMALLEST;
+        let unfit = unfit_to_collect(&volume);
         let write_cache = match settings.write_cache {
-            WriteCache::Auto if is_small => WriteCache::Through,
+            WriteCache::Auto if unfit.is_some() => WriteCache::Through,
             wanted => wanted,
         };
         let wire = Settings {
@@ -131,8 +140,7 @@ impl Session {
                 (limit.map(|limit| KernelCache::new(limit, &volume)), None)
             }
             Collects::Server(why) => {
-                let small = || "the volume is too small to keep room for it".to_owned();
-                let why = why.or_else(|| is_small.then(small));
+                let why = why.or(unfit.map(str::to_owned));
                 let nobody_asked = settings.write_cache == WriteCache::Auto;
                 settings.write_cache = WriteCache::Through;
                 (None, why.filter(|_| nobody_asked))

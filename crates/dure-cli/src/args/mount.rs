@@ -18,11 +18,11 @@ pub struct Mount {
     /// files: it needs the word no-crash-guarantee, too), data=ordered|writeback|journal (data goes
     /// to its place before the log; or does, but may be lost without what came after it; or goes
     /// through the log), commit=SECONDS (what waits is written back and made durable that often, 5
-    /// by default, 1 for an image file, whose sync(1) the kernel keeps to itself), writethrough or
-    /// writeback (each write(2) is in the server's cache, and has its ENOSPC, when it returns, the
-    /// default; or the kernel collects writes: small ones are faster, but on a full volume write(2)
-    /// succeeds and only fsync(2) or close(2) fails, a kill of the server loses up to 30 s of them,
-    /// and holes are not found by lseek(2)), transport=uring|device (requests come
+    /// by default, 1 for an image file, whose sync(1) the kernel keeps to itself), writeback or
+    /// writethrough (the kernel collects writes, up to a limit for which room is kept, the default
+    /// as root: small ones are faster, but a kill of the server loses up to 30 s of what was not
+    /// synced, and on a full volume the last few hundred KiB are refused by fsync(2) or close(2); or
+    /// each write(2) is in the server's cache, and has its ENOSPC, when it returns), transport=uring|device (requests come
     /// through a ring of io_uring for each core, where the kernel has them, or through /dev/fuse),
     /// ring_policy=idle|other (threads of rings give way to their callers, with SCHED_IDLE, while
     /// that costs nothing; or do not), cache=SIZE, noatime, relatime, strictatime,

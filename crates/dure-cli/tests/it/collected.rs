@@ -1,45 +1,81 @@
-//! Writes that the kernel collects (`-o writeback`).
+//! Which cache the writes of a mount fill, and how much may wait there.
+
+#![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use crate::program::{Loop, Mounted, can_mount, printed, text, volume};
 
-/// A hundredth, as the kernel has it, made writers wait for the server after few of them.
+/// What the kernel lets wait of the mount at `directory`, in bytes.
+fn limit(directory: &Path, suffix: &str) -> u64 {
+    let device = fs::metadata(directory).unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let limits = format!("/sys/class/bdi/{major}:{minor}{suffix}");
+    let of = |name| fs::read_to_string(format!("{limits}/{name}")).unwrap();
+    // A limit of its own it keeps: a server may hang.
+    assert_eq!(of("strict_limit").trim(), "1");
+    of("max_bytes").trim().parse().unwrap()
+}
+
+/// The value of a row that `dure info` shows of a mount.
+fn row(directory: &Path, key: &str) -> Option<String> {
+    let info = printed(&["info", text(directory)]);
+    let mut lines = info.lines();
+    let found = lines.find_map(|line| line.strip_prefix(&format!("{key:<20} ")));
+    found.map(str::to_owned)
+}
+
+/// The volume has 64 MiB: of what it has free, a thirty-second part in powers of two.
 #[test]
-fn writes_that_the_kernel_collects_take_up_to_half_of_the_memory_for_dirty_pages() {
+fn the_kernel_collects_as_much_as_there_is_room_for() {
     if !can_mount() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let image = volume(folder.path());
-    let ratio = |mounted: &Mounted, suffix: &str| {
-        let device = fs::metadata(&mounted.0).unwrap().dev();
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        let limits = format!("/sys/class/bdi/{major}:{minor}{suffix}");
-        let of = |name| fs::read_to_string(format!("{limits}/{name}")).unwrap();
-        // A limit of its own it keeps: a server may hang.
-        assert_eq!(of("strict_limit").trim(), "1");
-        of("max_ratio").trim().parse::<u32>().unwrap()
-    };
-    for (options, want) in [("writethrough", 1), ("writeback", 50)] {
+    for options in ["rw", "writeback"] {
         let mounted = Mounted::new(&image, "m", options);
-        assert_eq!(ratio(&mounted, ""), want, "{options}");
+        let cache = row(&mounted.0, "write cache").unwrap();
+        assert_eq!(cache, "writeback, up to 1.0 MiB, for which room is kept");
+        // The kernel keeps it as a millionth part of its memory for dirty pages.
+        let near = (1 << 20) - (64 << 10)..(1 << 20) + (64 << 10);
+        let limit = limit(&mounted.0, "");
+        assert!(near.contains(&limit), "{limit}");
         mounted.end();
     }
+    let mounted = Mounted::new(&image, "m", "writethrough");
+    assert_eq!(row(&mounted.0, "write cache").unwrap(), "writethrough");
+    assert_eq!(
+        row(&mounted.0, "why writethrough"),
+        None,
+        "it was asked for"
+    );
+    mounted.end();
     let Some(looped) = Loop::new(&image) else {
         return;
     };
     let directory = folder.path().join("n");
     fs::create_dir(&directory).unwrap();
-    printed(&[
-        "mount",
-        "-o",
-        "writeback",
-        text(&looped.0),
-        text(&directory),
-    ]);
+    printed(&["mount", text(&looped.0), text(&directory)]);
     let mounted = Mounted(directory);
-    assert_eq!(ratio(&mounted, "-fuseblk"), 50);
+    let limit = limit(&mounted.0, "-fuseblk");
+    assert!(limit < 2 << 20, "{limit}");
+    mounted.end();
+}
+
+#[test]
+fn a_volume_that_is_too_small_is_written_through() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("small.img");
+    printed(&["mkfs", "--size", "24M", text(&image)]);
+    let mounted = Mounted::new(&image, "m", "rw");
+    assert_eq!(row(&mounted.0, "write cache").unwrap(), "writethrough");
+    let why = row(&mounted.0, "why writethrough").unwrap();
+    assert_eq!(why, "the volume is too small to keep room for it");
     mounted.end();
 }

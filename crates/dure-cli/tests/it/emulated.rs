@@ -57,6 +57,8 @@ fn without_a_page_cache_calls_are_durable_when_they_return() {
     if !can_mount() {
         return;
     }
+    let no = refused_for("nvm=emulated,page_cache=none,writeback");
+    assert!(no.contains("durable when it returns"), "{no}");
     let mounted = Mounted::new(&volume, "m", "nvm=emulated,page_cache=none,commit=3600");
     let long = vec![7; 300_000];
     fs::write(mounted.path("f"), b"written").unwrap();

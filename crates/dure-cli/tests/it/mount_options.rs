@@ -366,6 +366,10 @@ fn a_user_gets_what_fusermount3_grants_and_no_more() {
         Path::new("/usr/bin/touch"),
         &[text(&directory.join("f"))],
     );
+    let info = user(&["info", text(&directory)]).stdout;
+    let info = String::from_utf8(info).unwrap();
+    // Only root may limit what the kernel collects.
+    assert!(info.contains("why writethrough     /sys/"), "{info}");
     let output = user(&["mount", text(&image), text(&directory), "-o", "remount,ro"]);
     let ended = user(&["umount", text(&directory)]);
     assert!(touched.status.success(), "{}", errors(&touched));

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use dure_store::RecoveryStatistics;
 use dure_store::error::Result;
 use dure_store::units::BLOCK_BYTES_U64;
+use dure_store::{Durability, RecoveryStatistics};
 
 use super::FileSystem;
 
@@ -104,6 +104,12 @@ impl FileSystem {
     #[must_use]
     pub fn options(&self) -> &super::MountOptions {
         &self.0.options
+    }
+
+    /// When what a call has done is durable.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.0.store.durability()
     }
 
     /// What this mount recovered; `None` if the volume had been unmounted.

@@ -32,6 +32,12 @@ pub(crate) struct LateOperations {
 }
 
 impl Store {
+    /// When what a call has done is durable.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.options.durability
+    }
+
     /// The operation of `mark` has joined; with `durability=strict` it is durable when this returns,
     /// unless it is late or the volume has stopped. The caller may hold inodes and granules.
     ///

@@ -12,7 +12,7 @@ use dure_bench::{note, say};
 use dure_block::Device;
 use dure_block::file::DeviceClaim;
 use dure_block::nvm::Medium;
-use dure_fs::{FileSystem, MountOptions, RecoveryStatistics};
+use dure_fs::{Durability, FileSystem, MountOptions, RecoveryStatistics};
 use dure_fuse::{MountSettings, Session, Switch, WriteCache};
 use dure_sync::Arc;
 
@@ -140,24 +140,7 @@ fn serve_logged(
         device: Arc::clone(&device),
         is_block_device: volume::is_block_device(&args.volume),
     };
-    let file_system =
-        FileSystem::open(device, options).with_context(|| args.volume.display().to_string())?;
-    drop(claim);
-    if let Some(found) = file_system.recovered() {
-        tell(args, Level::Warning, &recovery(&found));
-    }
-    if file_system.first_superblock_is_damaged() {
-        let advice = "the first superblock is damaged, and the last was used; unmount, and \
-                      `dure check --repair` makes it again";
-        tell(args, Level::Warning, advice);
-    }
-    let session = match Session::mount(file_system.clone(), &args.directory, settings) {
-        Ok(session) => session,
-        Err(error) => {
-            file_system.close()?;
-            return Err(error.into());
-        }
-    };
+    let (file_system, session) = open_and_mount(args, (device, claim), options, settings)?;
     tell_fallback(args, session.fallback());
     let mounted = mounted(args, &file_system, &session, read_only);
     let directory = session.path().to_owned();
@@ -203,6 +186,40 @@ fn serve_logged(
     closed.with_context(|| format!("{}: closing", args.volume.display()))?;
     served?;
     Ok(exit::OK)
+}
+
+/// Opens the volume, tells what was found, and mounts it.
+fn open_and_mount(
+    args: &Mount,
+    (device, claim): (Arc<dyn Device>, Option<DeviceClaim>),
+    options: MountOptions,
+    settings: &MountSettings,
+) -> Result<(FileSystem, Session)> {
+    let file_system =
+        FileSystem::open(device, options).with_context(|| args.volume.display().to_string())?;
+    drop(claim);
+    let is_strict = file_system.durability() == Durability::Strict;
+    if is_strict && settings.write_cache == WriteCache::Back {
+        file_system.close()?;
+        bail!(
+            "writeback: with durability=strict a write is durable when it returns; leave one out"
+        );
+    }
+    if let Some(found) = file_system.recovered() {
+        tell(args, Level::Warning, &recovery(&found));
+    }
+    if file_system.first_superblock_is_damaged() {
+        let advice = "the first superblock is damaged, and the last was used; unmount, and \
+                      `dure check --repair` makes it again";
+        tell(args, Level::Warning, advice);
+    }
+    match Session::mount(file_system.clone(), &args.directory, settings) {
+        Ok(session) => Ok((file_system, session)),
+        Err(error) => {
+            file_system.close()?;
+            Err(error.into())
+        }
+    }
 }
 
 /// Why requests do not come as they might, if they do not.
