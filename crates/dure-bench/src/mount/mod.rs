@@ -140,9 +140,10 @@ pub(crate) fn run(args: &Mount) -> Result<()> {
 }
 
 fn targets(args: &Mount, left_out: &mut Vec<String>) -> Result<Vec<Target>> {
-    // The tree and the file twice, what file systems keep for themselves, and logs.
-    let bytes =
-        (u64::from(args.files) * (32 << 10) + (args.file_mib << 21)).max(256 << 20) + (512 << 20);
+    // The tree and the file twice, what file systems keep for themselves, and logs; and so much that
+    // the room of the volume does not limit what the kernel collects.
+    let used = u64::from(args.files) * (32 << 10) + (args.file_mib << 21) + (512 << 20);
+    let bytes = used.max(4 << 30);
     let memory = TempDir::with_prefix_in("dure-bench-", MEMORY)?;
     let mut targets = vec![Target::new("tmpfs", Place::Memory(memory))];
     for kind in OTHERS {
