@@ -248,6 +248,7 @@ fn options(args: &Mkfs) -> FormatOptions {
             policy: args.numa,
             topology: args.topology.clone().map(Arc::new),
         },
+        written_logs: !volume::is_block_device(&args.volume),
         ..FormatOptions::default()
     }
 }

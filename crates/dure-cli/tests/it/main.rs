@@ -7,6 +7,7 @@ mod copy;
 mod documents;
 mod emulated;
 mod full;
+mod images;
 mod log;
 mod memory;
 mod messages;

@@ -36,6 +36,9 @@ pub struct FormatOptions {
     pub device_node: Option<u32>,
     /// Where the first segments of the logs go.
     pub numa: Numa,
+    /// The logs of the cores that this machine has are written once. In an image file a commit would
+    /// otherwise make the file system below allocate blocks, and log that, before its flush is done.
+    pub written_logs: bool,
 }
 
 impl FormatOptions {

@@ -60,6 +60,12 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
     let space = Space::new_empty(region.clone(), &layout, packs.clone());
     let space = Arc::new(space.on(&options.numa));
     let rings = rings(&layout, &space)?;
+    if options.written_logs {
+        let segments = rings.iter().take(to_usize(cores.into()));
+        for segment in segments.flat_map(|ring| &ring.segments) {
+            zero(&region, segment.number(), layout.segment_blocks.into())?;
+        }
+    }
     let seed = layout.crc_seed;
     write_fresh_headers(&region.log_medium(), seed, layout.segment_blocks, &rings)?;
     let nat = Nat::new(region.clone(), &layout, packs);
