@@ -247,7 +247,7 @@ impl Target {
     /// All workloads; in the first round their figures do not count.
     fn round(&mut self, stuff: &Stuff, first: Option<Option<&Requests>>) -> Result<()> {
         for (number, workload) in ALL.into_iter().enumerate() {
-            if matches!(self.place, Place::Empty(_)) && workload.is_time() {
+            if matches!(self.place, Place::Empty(_)) && !workload.needs_one_file() {
                 continue;
             }
             let directory = self.directory();

@@ -4,6 +4,7 @@
 //! kernel's cache. **Crash.** The directory of the target stays behind.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,6 +20,8 @@ use crate::measure::f64_of;
 const SMALL: usize = 4096;
 /// Bytes of a large one.
 const LARGE: usize = 1 << 20;
+/// Bytes of a record that a database appends to its log.
+const RECORD: usize = 250;
 /// Tasks that make small ones.
 const JOBS: usize = 2;
 /// Is in one file of the tree.
@@ -37,10 +40,12 @@ pub(super) enum Workload {
     ReadSmall,
     WriteSmall,
     WriteSync,
+    Append,
+    AppendSync,
 }
 
 /// In this order: some need what those before have made.
-pub(super) const ALL: [Workload; 10] = [
+pub(super) const ALL: [Workload; 12] = [
     Workload::Extract,
     Workload::Find,
     Workload::Grep,
@@ -51,6 +56,8 @@ pub(super) const ALL: [Workload; 10] = [
     Workload::ReadSmall,
     Workload::WriteSmall,
     Workload::WriteSync,
+    Workload::Append,
+    Workload::AppendSync,
 ];
 
 impl Workload {
@@ -66,7 +73,14 @@ impl Workload {
             Workload::ReadSmall => "randread 4 KiB, 2 jobs",
             Workload::WriteSmall => "randwrite 4 KiB, 2 jobs",
             Workload::WriteSync => "randwrite + fsync, 2 jobs",
+            Workload::Append => "append 250 B",
+            Workload::AppendSync => "append 250 B + fdatasync",
         }
+    }
+
+    /// Whether it does with one file that is there, as the empty server's is.
+    pub(super) fn needs_one_file(self) -> bool {
+        !self.is_time() && !matches!(self, Workload::Append | Workload::AppendSync)
     }
 
     /// Whether its figure is the time of all of it, in milliseconds, rather than a rate.
@@ -191,7 +205,39 @@ impl Stuff {
                 file.write_all_at(bytes, at)?;
                 file.sync_data()
             }),
+            Workload::Append => self.append(&directory.join("log"), |mut file, bytes| {
+                file.write_all(bytes)
+            }),
+            Workload::AppendSync => self.append(&directory.join("log"), |mut file, bytes| {
+                file.write_all(bytes)?;
+                file.sync_data()
+            }),
         }
+    }
+
+    /// One task, at the end of a new file until the time is up; calls a second.
+    fn append(
+        &self,
+        path: &Path,
+        one: impl Fn(&File, &[u8]) -> std::io::Result<()>,
+    ) -> Result<f64> {
+        let file = File::create_new(path).with_context(|| path.display().to_string())?;
+        let limit = self.seconds * 1e9;
+        let begin = clock::monotonic_ns();
+        let mut count = 0_u64;
+        while f64_of(clock::monotonic_ns() - begin) < limit {
+            one(&file, &[7; RECORD]).with_context(|| path.display().to_string())?;
+            count += 1;
+        }
+        let ns = clock::monotonic_ns() - begin;
+        let bytes = u64::try_from(RECORD).expect("a few") * count;
+        ensure!(
+            file.metadata()?.len() == bytes,
+            "the log is not {bytes} bytes"
+        );
+        drop(file);
+        fs::remove_file(path)?;
+        Ok(f64_of(count) / f64_of(ns.max(1)) * 1e9)
     }
 
     /// One task, from the beginning to the end; bytes a second.

@@ -41,15 +41,7 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
         [only] => Region::open(only.clone()),
         several => Region::open(members::compose(&media, several.iter().cloned())),
     };
-    // Whatever volume was here ends first: a crash in the middle must not leave the old
-    // superblock over new tables.
-    for device in &devices {
-        let region = Region::open(device.clone());
-        zero(&region, 0, 2)?;
-        region.flush()?;
-    }
-    zero(&region, layout.total_blocks - 1, 1)?;
-    region.flush()?;
+    end_what_was_here(&devices, &region, &layout)?;
     // The tables are made on first use: only the header says which pairs were ever written.
     zero(
         &region,
@@ -61,8 +53,8 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
     let space = Arc::new(space.on(&options.numa));
     let rings = rings(&layout, &space)?;
     if options.written_logs {
-        let segments = rings.iter().take(to_usize(cores.into()));
-        for segment in segments.flat_map(|ring| &ring.segments) {
+        let of_cores = &rings[..rings.len().min(to_usize(cores.into()))];
+        for segment in of_cores.iter().flat_map(|ring| &ring.segments) {
             zero(&region, segment.number(), layout.segment_blocks.into())?;
         }
     }
@@ -110,6 +102,19 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
     }
     region.flush()?;
     Ok(layout)
+}
+
+/// Whatever volume was here ends first: a crash in the middle must not leave the old superblock over
+/// new tables.
+fn end_what_was_here(devices: &[Arc<dyn Device>], region: &Region, layout: &Layout) -> Result<()> {
+    for device in devices {
+        let region = Region::open(device.clone());
+        zero(&region, 0, 2)?;
+        region.flush()?;
+    }
+    zero(region, layout.total_blocks - 1, 1)?;
+    region.flush()?;
+    Ok(())
 }
 
 fn zero(region: &Region, first: u64, blocks: u64) -> Result<()> {
