@@ -13,7 +13,8 @@
 //! **Invariants.** A FUSE node id is an inode number and its generation; an inode in the kernel's
 //! cache costs no memory here while it has a name. Once an inode that the kernel references has no
 //! name, a [`dure_fs::InodeRef`] pins it, so an unlinked open file lives on. A WRITE fills dure's
-//! cache, wholly or not at all, and fails only for lack of space; device errors are reported by
+//! cache, wholly or not at all, or, of pages of the kernel's cache, as far as there is room, and
+//! fails only for lack of space; device errors are reported by
 //! FSYNC.
 //!
 //! **On a crash** of the server the kernel answers ENOTCONN until the directory is unmounted

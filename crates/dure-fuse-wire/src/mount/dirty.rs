@@ -112,12 +112,21 @@ impl KernelLimit {
         self.read("max_bytes")
     }
 
-    /// Sets it, up to [`KernelLimit::most`]. What is dirty beyond it the kernel begins to write.
+    /// Sets it, up to [`KernelLimit::most`], or to a little more on a machine with terabytes of
+    /// memory, where the kernel would make it 0: it keeps a whole number of millionth parts. What is
+    /// dirty beyond it the kernel begins to write.
     ///
     /// # Errors
     /// Those of sysfs: the mount is gone.
     pub fn set(&self, bytes: u64) -> io::Result<()> {
-        self.write("max_bytes", bytes.min(self.most))
+        let mut bytes = bytes.min(self.most);
+        loop {
+            self.write("max_bytes", bytes)?;
+            if self.bytes()? > 0 || bytes >= self.most {
+                return Ok(());
+            }
+            bytes = bytes.max(1) * 2;
+        }
     }
 
     fn read(&self, file: &str) -> io::Result<u64> {
