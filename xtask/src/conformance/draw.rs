@@ -23,6 +23,7 @@ const POLICIES: &[&[&str]] = &[
     &["", "active_logs=2"],
     &["", "cache=8M"],
     &["", "commit=0.05", "commit=60"],
+    &["", "writethrough"],
 ];
 
 impl Draw {
