@@ -39,10 +39,9 @@ fn the_kernel_collects_as_much_as_there_is_room_for() {
         let mounted = Mounted::new(&image, "m", options);
         let cache = row(&mounted.0, "write cache").unwrap();
         assert_eq!(cache, "writeback, up to 1.0 MiB, for which room is kept");
-        // The kernel keeps it as a millionth part of its memory for dirty pages.
-        let near = (1 << 20) - (64 << 10)..(1 << 20) + (64 << 10);
+        // The kernel keeps it as a part of its memory for dirty pages, which moves meanwhile.
         let limit = limit(&mounted.0, "");
-        assert!(near.contains(&limit), "{limit}");
+        assert!((512 << 10..2 << 20).contains(&limit), "{limit}");
         mounted.end();
     }
     let mounted = Mounted::new(&image, "m", "writethrough");
