@@ -140,11 +140,11 @@ fn many_seeks_at_once_end_and_take_no_data_for_a_hole() {
             return;
         };
         thread::scope(|scope| {
-            for n in 0..150_u64 {
+            for n in 0..48_u64 {
                 let mounted = &mounted;
                 scope.spawn(move || {
                     let file = File::create_new(mounted.path(&format!("s{n}"))).unwrap();
-                    for round in 0..20 {
+                    for round in 0..10 {
                         let data = round << 20;
                         file.write_all_at(&[7; 5000], data).unwrap();
                         let hole = rustix::fs::seek(&file, SeekFrom::Hole(data)).unwrap();
