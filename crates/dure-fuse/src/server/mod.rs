@@ -5,6 +5,7 @@
 //! and gives answers that stay right although the kernel's write-back cache, if there is one, hides
 //! data.
 
+mod asking;
 mod attributes;
 mod data;
 mod namespace;
@@ -24,11 +25,11 @@ use dure_block::Device;
 use dure_fs::units::Ino;
 use dure_fs::{FileSystem, InodeRef, Layout, VolumeInfo};
 use dure_fuse_wire::{Asks, Errno, Knows, Question};
-use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::atomic::AtomicBool;
 use dure_sync::{Arc, ProcessOnce, clock, thread};
 
+use self::asking::TurnToAsk;
 use self::refused::Refused;
-use self::seek::Seeks;
 use crate::GrowError;
 use crate::MountSettings;
 use crate::WriteCache;
@@ -44,9 +45,6 @@ pub type Answer<T> = Result<T, Errno>;
 /// blocks as they go.
 const DELETIONS_WAIT: Duration = Duration::from_secs(5);
 
-/// How long to wait while another request asks the kernel, which may be waiting for this worker.
-const ANOTHER_ASKS: Duration = Duration::from_millis(100);
-
 /// How long a waiter sleeps between two polls.
 const LOOKS: Duration = Duration::from_millis(1);
 
@@ -55,8 +53,7 @@ const LOOKS: Duration = Duration::from_millis(1);
 pub struct Server {
     volume: FileSystem,
     unlinked: Unlinked,
-    /// A caller is asking the kernel which inodes of [`Unlinked`] it still has.
-    asks: AtomicBool,
+    asks: TurnToAsk,
     uid: Option<u32>,
     gid: Option<u32>,
     /// Writes wait in the kernel's cache.
@@ -64,7 +61,8 @@ pub struct Server {
     /// What the kernel's cache may hold, if that can be said.
     kernel_cache: Option<KernelCache>,
     refused: Arc<Refused>,
-    seeks: Seeks,
+    /// LSEEK was answered ENOSYS. Once is enough for the kernel: Relaxed.
+    seeks_ended: AtomicBool,
     /// What is durable when a request is answered.
     durable: Durable,
 }
@@ -97,15 +95,15 @@ impl Server {
     #[must_use]
     pub fn new(volume: FileSystem, settings: &MountSettings) -> Server {
         Server {
-            seeks: Seeks::of(&volume),
             volume,
             unlinked: Unlinked::default(),
-            asks: AtomicBool::new(false),
+            asks: TurnToAsk::default(),
             uid: settings.uid,
             gid: settings.gid,
             kernel_collects: settings.write_cache == WriteCache::Back,
             kernel_cache: None,
             refused: Arc::default(),
+            seeks_ended: AtomicBool::new(false),
             durable: Durable::of(settings.flags),
         }
     }
@@ -284,16 +282,12 @@ impl Server {
     /// yet, and waits for deletions in progress. Returns whether there were any, or may have been.
     ///
     /// For an inode that the kernel is evicting, `knows` returns after the eviction, which waits
-    /// for WRITEs of its pages. So only one caller asks at a time, which leaves the other workers
-    /// to answer those WRITEs, and no such WRITE calls this.
+    /// for WRITEs of its pages. If another request asks meanwhile, this one only waits.
     pub fn finish_deletions(&self, knows: Knows<'_>) -> bool {
-        if self.asks.swap(true, Ordering::Acquire) {
-            // Acquire: pairs with the Release below. What the other caller released is no longer in
-            // the table, but counts as an unnamed inode until it is deleted.
-            wait_while(ANOTHER_ASKS, || self.asks.load(Ordering::Acquire));
+        let Some(asking) = self.asks.begin() else {
             self.await_deletions();
             return true;
-        }
+        };
         let mut any = false;
         for node in self.unlinked.nodes() {
             if !knows(Question::Inode(node)) {
@@ -301,8 +295,7 @@ impl Server {
                 any = true;
             }
         }
-        // Release: pairs with the Acquire loads of callers that wait for this.
-        self.asks.store(false, Ordering::Release);
+        drop(asking);
         self.await_deletions() || any
     }
 
@@ -310,7 +303,9 @@ impl Server {
     /// than `DELETIONS_WAIT`. Returns whether there were others.
     fn await_deletions(&self) -> bool {
         let others = || self.volume.nameless_inodes() > self.unlinked.nameless();
-        wait_while(DELETIONS_WAIT, others)
+        let any = others();
+        wait_while(DELETIONS_WAIT, others);
+        any
     }
 
     /// Keeps an inode whose last name has just gone until the kernel has forgotten it.
@@ -327,18 +322,16 @@ impl Server {
     }
 }
 
-/// Polls while `so` holds, but not much longer than `limit`. Returns whether it held at all.
+/// Polls while `so` holds, but not much longer than `limit`. Returns whether it still held then.
 fn wait_while(limit: Duration, so: impl Fn() -> bool) -> bool {
     let begin = clock::monotonic_ns();
-    let mut any = false;
     while so() {
-        any = true;
         if Duration::from_nanos(clock::monotonic_ns() - begin) > limit {
-            break;
+            return true;
         }
         thread::sleep(LOOKS);
     }
-    any
+    false
 }
 
 /// Told of errors that are answered with EIO.

@@ -5,71 +5,30 @@
 //! kernel sends the pages that it has there, and drops them; then the answer is found anew, until it
 //! is the same twice. Pages of data stay in the kernel's cache.
 //!
-//! **Invariants.** While a call waits for the kernel, the WRITEs that the kernel waits for need other
-//! threads. So no more calls wait at once than half of the threads that there are besides the
-//! workers ([`crew::stand_ins`]). One more waits a moment, and is then answered ENOSYS: from then on the
-//! kernel takes each file of the mount for data as a whole, which is always right, and asks no more.
+//! **Invariants.** One call of a mount waits for the kernel at a time ([`super::asking`]). One that finds
+//! no turn is answered ENOSYS, as are all that follow: the kernel takes each file of the mount for
+//! data as a whole from then on, which is always right, and asks no more.
 //!
 //! **On a crash** nothing of this remains.
 
 use std::ops::Range;
 
-use dure_fs::{FileSystem, InodeRef, SeekTarget};
-use dure_fuse_wire::transport::crew;
+use dure_fs::{InodeRef, SeekTarget};
 use dure_fuse_wire::{Knows, Question};
-use dure_sync::atomic::{AtomicUsize, Ordering};
+use dure_sync::atomic::Ordering;
 
-use super::{ANOTHER_ASKS, Answer, Server, errno, wait_while};
+use super::{Answer, Server, errno};
 
 /// How often an answer is found at most. Who writes meanwhile may get either answer.
 const ROUNDS_MAX: u32 = 8;
 const PAGE: u64 = 4096;
-
-/// Calls that wait for the kernel. Only counts them: Relaxed.
-#[derive(Debug)]
-pub(super) struct Seeks {
-    waiting: AtomicUsize,
-    most: usize,
-}
-
-/// A call that waits for the kernel.
-struct Turn<'s>(&'s Seeks);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Seeks {
-    pub(super) fn of(volume: &FileSystem) -> Seeks {
-        Seeks {
-            waiting: AtomicUsize::new(0),
-            most: crew::stand_ins(volume.cache_bytes()) / 2,
-        }
-    }
-
-    fn try_begin(&self) -> Option<Turn<'_>> {
-        let turn = Turn(self);
-        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        (before < self.most).then_some(turn)
-    }
-
-    fn begin(&self) -> Option<Turn<'_>> {
-        self.try_begin().or_else(|| {
-            let is_full = || self.waiting.load(Ordering::Relaxed) >= self.most;
-            wait_while(ANOTHER_ASKS, is_full);
-            self.try_begin()
-        })
-    }
-}
 
 impl Server {
     /// LSEEK for `SEEK_DATA` and `SEEK_HOLE`.
     ///
     /// # Errors
     /// ENXIO beyond the end; EINVAL for another `whence`; ENOSYS when too many ask at once, after
-    /// which the kernel treats the whole of each file as data, and does not ask again.
+    /// which the kernel treats the whole of each file as data.
     pub fn seek(&self, node: u64, offset: u64, whence: i32, kernel: Knows<'_>) -> Answer<u64> {
         let target = match whence {
             libc::SEEK_DATA => SeekTarget::Data,
@@ -80,7 +39,13 @@ impl Server {
         let find = || self.volume.seek(&inode, offset, target).map_err(errno);
         let mut found = find()?;
         if self.kernel_collects && !is_data(found, offset, target) {
-            let _turn = self.seeks.begin().ok_or(libc::ENOSYS)?;
+            if self.seeks_ended.load(Ordering::Relaxed) {
+                return Err(libc::ENOSYS);
+            }
+            let Some(_asking) = self.asks.begin() else {
+                self.seeks_ended.store(true, Ordering::Relaxed);
+                return Err(libc::ENOSYS);
+            };
             for _ in 0..ROUNDS_MAX {
                 let before = found;
                 kernel(Question::Pages {

@@ -8,7 +8,7 @@
 //! [`helpers`]. [`port`] is what a ring is to its thread, [`idle`] and `schedule` how the scheduler
 //! treats that, [`switch`] whether the kernel offers rings.
 //!
-//! **Invariants.** Each queue has at least one entry: the kernel sends nothing before. FORGET,
+//! **Invariants.** Each queue has entries: the kernel sends nothing before. FORGET,
 //! INTERRUPT and notifications stay with `/dev/fuse`, which is served besides, and by as many
 //! workers as without rings if the kernel refuses an entry. **Crash.** As with `/dev/fuse`.
 
@@ -34,12 +34,13 @@ use self::serve::{Registered, Shared, serve};
 use super::device::Channel;
 use crate::service::{Errno, Question, Service};
 
-/// Least and greatest number of entries of a queue.
+/// Least and greatest number of entries of a queue. Two: a request may wait for the kernel, and the
+/// kernel for a WRITE.
 const DEPTH: (usize, usize) = (2, 32);
 /// Cache memory required for each entry: it takes up to a megabyte of its own.
 const CACHE_BYTES: u64 = 8 << 20;
 /// Entries of a queue of a CPU that the server may not run on, or that is offline.
-const DEPTH_FOREIGN: usize = 1;
+const DEPTH_FOREIGN: usize = DEPTH.0;
 
 /// How many entries each of so many queues has, with a cache of so many bytes.
 #[must_use]
