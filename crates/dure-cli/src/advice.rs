@@ -29,9 +29,23 @@ pub(crate) fn of(error: &anyhow::Error) -> Option<String> {
             Error::Open { os, .. } if os.errno() == Errno::ROFS.raw_os_error() => {
                 Some("it can only be read; `dure mount -o ro` shows it".to_owned())
             }
+            Error::Open { path, os, .. } if os.errno() == Errno::NOENT.raw_os_error() => {
+                Some(missing(path))
+            }
+            Error::Open { os, .. } if os.errno() == Errno::ACCESS.raw_os_error() => Some(
+                "its owner and mode, or those of a directory above it, do not let you".to_owned(),
+            ),
             _ => None,
         }
     })
+}
+
+fn missing(path: &Path) -> String {
+    let directory = path.parent().filter(|parent| *parent != Path::new(""));
+    match directory.filter(|directory| !directory.is_dir()) {
+        Some(directory) => format!("there is no directory {}", directory.display()),
+        None => format!("`dure mkfs --size 1G {}` makes a volume", path.display()),
+    }
 }
 
 fn clear(path: &Path) -> String {

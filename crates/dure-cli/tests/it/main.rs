@@ -2,6 +2,7 @@
 
 mod bad_regions;
 mod bench;
+mod causes;
 mod collected;
 mod copy;
 mod documents;

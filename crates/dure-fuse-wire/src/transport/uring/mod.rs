@@ -192,3 +192,22 @@ fn why(error: io::Error) -> io::Error {
     };
     io::Error::new(error.kind(), format!("{advice}: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::why;
+    use std::io;
+
+    #[test]
+    fn a_ring_that_is_refused_is_told_with_what_refuses_it() {
+        for (errno, words) in [
+            (libc::EPERM, "kernel.io_uring_disabled, or a seccomp filter"),
+            (libc::ENOSYS, "the kernel has no io_uring"),
+            (libc::ENOMEM, "`ulimit -l`"),
+            (libc::EINVAL, "could not be set up: Invalid argument"),
+        ] {
+            let told = why(io::Error::from_raw_os_error(errno)).to_string();
+            assert!(told.contains(words), "{told}");
+        }
+    }
+}
