@@ -44,7 +44,7 @@ fn missing(path: &Path) -> String {
     let directory = path.parent().filter(|parent| *parent != Path::new(""));
     match directory.filter(|directory| !directory.is_dir()) {
         Some(directory) => format!("there is no directory {}", directory.display()),
-        None => format!("`dure mkfs --size 1G {}` makes a volume", path.display()),
+        None => "`dure mkfs` makes volumes".to_owned(),
     }
 }
 

@@ -308,6 +308,29 @@ fn a_hole_is_claimed_when_the_kernel_has_sent_its_pages() {
     world.end();
 }
 
+/// Without this each call kept an entry of a ring while it waited for the kernel, and none was left
+/// for the WRITEs that the kernel waited for.
+#[test]
+fn a_seek_does_not_wait_for_the_kernel_beside_another() {
+    let settings = MountSettings {
+        write_cache: WriteCache::Back,
+        ..MountSettings::default()
+    };
+    let mut world = World::with(4096, &settings);
+    let node = world.create(b"empty");
+    let server = Server::new(world.mounted.file_system(), &settings);
+    let seek = |asks: &dyn Fn(Question) -> bool| server.seek(node, 0, libc::SEEK_DATA, asks);
+    let first = seek(&|_| {
+        let second = seek(&|_| panic!("another asks"));
+        assert_eq!(second, Err(libc::ENOSYS));
+        true
+    });
+    assert_eq!(first, Err(libc::ENXIO), "it has asked");
+    let later = seek(&|_| panic!("the kernel was told not to seek"));
+    assert_eq!(later, Err(libc::ENOSYS));
+    world.end();
+}
+
 #[test]
 fn a_file_without_a_name_gets_one_by_link_or_goes() {
     let mut world = World::new();

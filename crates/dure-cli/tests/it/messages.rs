@@ -8,15 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::program::{Mounted, can_mount, dure, errors, printed, refused, text, volume};
-
-#[track_caller]
-fn told(message: &str, words: &[&str]) {
-    for word in words {
-        assert!(message.contains(word), "'{word}' is not in: {message}");
-    }
-    assert_eq!(message.lines().count(), 1, "more than a line: {message}");
-}
+use crate::program::{Mounted, can_mount, dure, errors, printed, refused, text, told, volume};
 
 #[test]
 fn sizes_are_told_in_units() {

@@ -38,6 +38,15 @@ pub(crate) fn refused(arguments: &[&str]) -> String {
     errors(&output)
 }
 
+/// That `message` is a line with all of `words`.
+#[track_caller]
+pub(crate) fn told(message: &str, words: &[&str]) {
+    for word in words {
+        assert!(message.contains(word), "'{word}' is not in: {message}");
+    }
+    assert_eq!(message.lines().count(), 1, "not a line: {message}");
+}
+
 pub(crate) fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

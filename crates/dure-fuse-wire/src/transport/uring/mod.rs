@@ -8,7 +8,8 @@
 //! [`helpers`]. [`port`] is what a ring is to its thread, [`idle`] and `schedule` how the scheduler
 //! treats that, [`switch`] whether the kernel offers rings.
 //!
-//! **Invariants.** Each queue has entries: the kernel sends nothing before. FORGET,
+//! **Invariants.** Each queue has two entries at least: the kernel sends nothing before it has one,
+//! and a request may keep one while it asks the kernel, which may need the other. FORGET,
 //! INTERRUPT and notifications stay with `/dev/fuse`, which is served besides, and by as many
 //! workers as without rings if the kernel refuses an entry. **Crash.** As with `/dev/fuse`.
 
@@ -34,8 +35,7 @@ use self::serve::{Registered, Shared, serve};
 use super::device::Channel;
 use crate::service::{Errno, Question, Service};
 
-/// Least and greatest number of entries of a queue. Two: a request may wait for the kernel, and the
-/// kernel for a WRITE.
+/// Least and greatest number of entries of a queue.
 const DEPTH: (usize, usize) = (2, 32);
 /// Cache memory required for each entry: it takes up to a megabyte of its own.
 const CACHE_BYTES: u64 = 8 << 20;
