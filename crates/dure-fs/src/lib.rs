@@ -1,4 +1,5 @@
 //! The dure file system: files, directories and names on a `dure_store::Store`.
+mod background;
 mod cleaner;
 mod directory;
 mod file;
@@ -8,6 +9,7 @@ pub mod ranks;
 mod volume;
 mod xattr;
 
+pub use background::WorkerActivity;
 #[doc(hidden)]
 pub use dure_journal::Rules;
 pub use dure_journal::{
@@ -34,7 +36,6 @@ pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttrib
 pub use volume::{
     Absorbed, AccessTime, Activity, Background, CrashGuarantee, DataMode, DirtyLimit, FileSystem,
     FsyncScope, MountOptions, NvramAbsorb, NvramOptions, PageCaching, RangeWait, Statistics,
-    WorkerActivity,
 };
 #[doc(hidden)]
 pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};

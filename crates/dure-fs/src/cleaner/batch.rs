@@ -20,8 +20,8 @@ use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, to_u64};
 
 use super::data::{Granule, Move, Moved, owner_of};
 use super::{CleanReport, Owned};
+use crate::cleaner::Cleaner;
 use crate::inode::InodeRef;
-use crate::volume::Volume;
 
 /// Pages of a batch: 4 MiB. Each batch is flushed once.
 const BATCH_PAGES: usize = 1024;
@@ -35,7 +35,7 @@ struct Moving {
     moves: Vec<Move>,
 }
 
-impl Volume {
+impl Cleaner {
     /// Moves blocks that slots own.
     pub(super) fn move_slots(&self, mut owned: Vec<Owned>, report: &mut CleanReport) -> Result<()> {
         let place = |owner: &dure_store::format::summary::SummaryEntry| {
@@ -65,7 +65,7 @@ impl Volume {
         let node = self.node_if_alive(nid)?;
         let found = node.and_then(|node| Some((owner_of(&node, granule)?, node)));
         let found = match found {
-            Some((ino, node)) => match self.inode(ino) {
+            Some((ino, node)) => match self.inodes.inode(ino) {
                 Ok(inode) => Some((inode, node)),
                 Err(Error::NotFound | Error::Stale(_)) => None,
                 Err(error) => return Err(error),
@@ -129,7 +129,7 @@ impl Volume {
     fn read_good(&self, batch: &mut [Moving], data: &mut [u8], report: &mut CleanReport) -> usize {
         let moves = batch.iter().flat_map(|moving| &moving.moves);
         let slots: Vec<Slot> = moves.map(|page| page.old).collect();
-        let mut good = self.placement.read_pages(&slots, data).into_iter();
+        let mut good = self.store.placement.read_pages(&slots, data).into_iter();
         let (mut at, mut read) = (0, 0);
         for moving in batch {
             let mut lost = Vec::new();
@@ -169,25 +169,29 @@ impl Volume {
     /// Allocates a block for each page, in runs; drops the pages that get none outside of the victims.
     /// Returns how many are left.
     fn find_homes(&self, batch: &mut [Moving]) -> usize {
-        let core = self.partition();
+        let core = self.store.partition();
         let wanted = batch.iter().map(|moving| moving.moves.len()).sum();
         let mut homes: Vec<BlockNo> = Vec::with_capacity(wanted);
         while homes.len() < wanted {
             let want = u32::try_from(wanted - homes.len()).expect("a batch has few pages");
-            if !self.space.reserve(core, want, OpClass::Delete) {
+            if !self.store.space.reserve(core, want, OpClass::Delete) {
                 break;
             }
-            let Ok(run) = self.placement.alloc_data(core, Temperature::Cold, want) else {
-                self.space.unreserve(core, want);
+            let Ok(run) = self
+                .store
+                .placement
+                .alloc_data(core, Temperature::Cold, want)
+            else {
+                self.store.space.unreserve(core, want);
                 break;
             };
-            self.space.unreserve(core, want - run.count);
+            self.store.space.unreserve(core, want - run.count);
             let gains_nothing =
-                self.absorbs_at(run.first) || self.space.is_being_cleaned(run.first);
+                self.absorbs_at(run.first) || self.store.space.is_being_cleaned(run.first);
             if gains_nothing {
                 // All that is left is in the victims, or where data is to move away from.
-                self.space.release(run);
-                self.space.unreserve(core, run.count);
+                self.store.space.release(run);
+                self.store.space.unreserve(core, run.count);
                 break;
             }
             homes.extend((run.first.0..run.first.0 + u64::from(run.count)).map(BlockNo));
@@ -209,9 +213,10 @@ impl Volume {
     /// Gives back the blocks that these pages were to move to.
     pub(super) fn abandon(&self, moves: &[Move]) {
         let blocks = u32::try_from(moves.len()).expect("a batch has few pages");
-        self.placement
+        self.store
+            .placement
             .release_blocks(moves.iter().map(|page| page.new));
-        self.space.unreserve(self.partition(), blocks);
+        self.store.space.unreserve(self.store.partition(), blocks);
     }
 
     /// Writes the pages to their new blocks, or to others if one of these cannot be written.
@@ -223,12 +228,15 @@ impl Volume {
             targets.push(Target::to(page.new));
             homes.push(&mut page.new);
         }
-        let written = self.placement.write(self.partition(), &mut targets, data);
+        let written = self
+            .store
+            .placement
+            .write(self.store.partition(), &mut targets, data);
         for (home, target) in homes.into_iter().zip(&targets) {
             *home = target.block;
         }
         written?;
-        self.flush_placed()
+        self.store.flush_placed()
     }
 
     /// Makes the slots of one granule name the new blocks, if its inode is not busy and they are
@@ -244,7 +252,7 @@ impl Volume {
             return Ok(Moved::Changed);
         };
         // One node, and room for two notes about each block.
-        let op = self.op(OpKind::Clean, OpClass::Delete, 2)?;
+        let op = self.store.op(OpKind::Clean, OpClass::Delete, 2)?;
         let granule = Granule { inode, node, index };
         Ok(self.log_moves(op, &granule, &moving.moves))
     }

@@ -10,8 +10,8 @@ use dure_sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::Owned;
+use crate::cleaner::Cleaner;
 use crate::inode::Inode;
-use crate::volume::Volume;
 
 /// A page on the move.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ pub(super) struct Granule<'i> {
     pub(super) index: u8,
 }
 
-impl Volume {
+impl Cleaner {
     /// Changes the slots, if all are unchanged.
     pub(super) fn log_moves(&self, mut op: Op<'_>, granule: &Granule<'_>, moves: &[Move]) -> Moved {
         // Readers hold this lock while they read blocks: no task reads the old ones any more when

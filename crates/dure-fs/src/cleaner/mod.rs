@@ -3,7 +3,7 @@
 //! **Problem.** A log-structured volume writes in long runs only while it has free segments; what
 //! is deleted leaves holes.
 //!
-//! **Structure.** [`Volume::clean`] picks victims ([`Space::victims`]: greedy when segments are
+//! **Structure.** [`Cleaner::clean`] picks victims ([`Space::victims`]: greedy when segments are
 //! short, cost-benefit otherwise), keeps allocation out of them, and asks the segment summaries who
 //! owns each live block. A node image is moved by making its node dirty: the next checkpoint writes
 //! it elsewhere ([`images`]). Data is read, verified, written elsewhere, and its slots changed by
@@ -29,18 +29,39 @@ mod replace;
 #[cfg(test)]
 mod tests;
 
+use dure_store::Store;
 use dure_store::error::Result;
 use dure_store::format::summary::{OWNER_NODE, OWNER_SLOT, SummaryEntry};
 use dure_store::node::NodeRef;
 use dure_store::space::{SpaceStatistics, VictimPolicy};
 use dure_store::units::{BlockNo, Nid, SegNo};
+use dure_sync::{Arc, Counter};
 
-use crate::volume::Volume;
+use crate::file::Files;
+use crate::inode::Inodes;
 
 /// Segments cleaned between two checkpoints.
 const VICTIMS_PER_ROUND: usize = 8;
 /// Rounds of one call.
 const ROUNDS_MAX: usize = 64;
+
+/// What moves blocks of a volume.
+#[derive(Debug)]
+pub(crate) struct Cleaner {
+    pub(crate) store: Arc<Store>,
+    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) files: Arc<Files>,
+    pub(crate) counters: CleanerCounters,
+}
+
+/// What the cleaner has moved.
+#[derive(Debug, Default)]
+pub(crate) struct CleanerCounters {
+    /// Blocks moved to make free segments.
+    pub(crate) cleaned_blocks: Counter,
+    /// Pages moved from persistent memory to the block device.
+    pub(crate) moved_blocks: Counter,
+}
 
 /// What cleaning did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,21 +91,21 @@ impl CleanReport {
 /// A live block and the owner its summary names.
 type Owned = (BlockNo, SummaryEntry);
 
-impl Volume {
+impl Cleaner {
     /// Cleans until there are `wanted` more free segments, or cleaning gains nothing more. The
     /// caller holds no lock.
     ///
     /// # Errors
     /// `Stopped`, `ReadOnly`, a failed read or write.
     pub(crate) fn clean(&self, wanted: u32) -> Result<CleanReport> {
-        self.check_writable()?;
-        let before = self.space.statistics().segments_free;
+        self.store.check_writable()?;
+        let before = self.store.space.statistics().segments_free;
         let mut report = CleanReport::default();
         // Each segment is tried once: one that keeps a block that cannot be moved is not tried
         // again.
         let mut tried = Vec::new();
         for _ in 0..ROUNDS_MAX {
-            let statistics = self.space.statistics();
+            let statistics = self.store.space.statistics();
             report.segments = statistics.segments_free.saturating_sub(before);
             if report.segments >= wanted {
                 break;
@@ -92,7 +113,7 @@ impl Volume {
             let missing = dure_store::units::to_usize(u64::from(wanted - report.segments));
             let count = missing.clamp(1, VICTIMS_PER_ROUND);
             let policy = self.cleaning_policy(&statistics);
-            let mut victims = self.space.victims(count + tried.len(), policy);
+            let mut victims = self.store.space.victims(count + tried.len(), policy);
             victims.retain(|victim| !tried.contains(victim));
             victims.truncate(count);
             if victims.is_empty() {
@@ -101,7 +122,7 @@ impl Volume {
             tried.extend_from_slice(&victims);
             self.holding(&victims, |held| self.move_all(held, &mut report))?;
         }
-        let after = self.space.statistics().segments_free;
+        let after = self.store.space.statistics().segments_free;
         report.segments = after.saturating_sub(before);
         self.counters
             .cleaned_blocks
@@ -111,21 +132,21 @@ impl Volume {
 
     /// Whether few segments are wholly free although there is room for more.
     pub(crate) fn wants_cleaning(&self) -> bool {
-        let statistics = self.space.statistics();
-        let low = low_water(&statistics, self.layout.journals);
-        let segment = u64::from(self.layout.segment_blocks);
+        let statistics = self.store.space.statistics();
+        let low = low_water(&statistics, self.store.layout.journals);
+        let segment = u64::from(self.store.layout.segment_blocks);
         statistics.segments_free < low && statistics.free > 4 * u64::from(low) * segment
     }
 
     /// Free segments a background round asks for.
     pub(crate) fn cleaning_goal(&self) -> u32 {
-        let statistics = self.space.statistics();
-        low_water(&statistics, self.layout.journals).saturating_sub(statistics.segments_free)
+        let statistics = self.store.space.statistics();
+        low_water(&statistics, self.store.layout.journals).saturating_sub(statistics.segments_free)
     }
 
     /// Greedy when the partitions are about to run out of segments, else what pays in the long run.
     fn cleaning_policy(&self, statistics: &SpaceStatistics) -> VictimPolicy {
-        if statistics.segments_free <= self.layout.journals {
+        if statistics.segments_free <= self.store.layout.journals {
             VictimPolicy::Greedy
         } else {
             VictimPolicy::CostBenefit
@@ -136,12 +157,12 @@ impl Volume {
     fn holding<R>(&self, victims: &[SegNo], body: impl FnOnce(&[SegNo]) -> R) -> R {
         let closed = victims.iter().copied();
         let held: Vec<SegNo> = closed
-            .filter(|victim| self.space.begin_cleaning(*victim))
+            .filter(|victim| self.store.space.begin_cleaning(*victim))
             .collect();
         let result = body(&held);
         // Only now may others allocate there: until what was moved was committed nothing was free.
         for victim in held {
-            self.space.end_cleaning(victim);
+            self.store.space.end_cleaning(victim);
         }
         result
     }
@@ -160,8 +181,8 @@ impl Volume {
         }
         self.move_slots(slots, report)?;
         if report.moved() > moved {
-            self.commit_all()?;
-            self.checkpoint()?;
+            self.store.commit_all()?;
+            self.store.checkpoint()?;
         }
         Ok(())
     }
@@ -169,10 +190,10 @@ impl Volume {
     /// The live blocks of the victims with their owners. Excludes checkpoints: one takes the owners
     /// it writes out of memory first, and until that write ends they cannot be read.
     fn owners_of(&self, victims: &[SegNo], report: &mut CleanReport) -> Vec<Vec<Owned>> {
-        let _no_checkpoint = self.checkpoint.lock();
+        let _no_checkpoint = self.store.checkpoint.lock();
         let mut all = Vec::with_capacity(victims.len());
         for &victim in victims {
-            match self.space.owners(victim) {
+            match self.store.space.owners(victim) {
                 Ok(owners) => all.push(owners),
                 // An unreadable summary is the check's business; the segment stays as it is.
                 Err(_) => report.bad += 1,
@@ -183,17 +204,17 @@ impl Volume {
 
     /// The node `nid`, whatever it holds, or `None` when it has been freed.
     fn node_if_alive(&self, nid: Nid) -> Result<Option<NodeRef>> {
-        if nid.0 >= self.layout.nids() {
+        if nid.0 >= self.store.layout.nids() {
             return Ok(None);
         }
-        let node = match self.nodes.get(nid) {
+        let node = match self.store.nodes.get(nid) {
             Some(node) => node,
             None => {
-                let entry = self.nat.entry(nid)?;
-                match self.any_node(nid) {
+                let entry = self.store.nat.entry(nid)?;
+                match self.store.any_node(nid) {
                     Ok(node) => node,
                     // Freed, or reused, since the NAT was asked.
-                    Err(_) if self.nat.entry(nid)? != entry => return Ok(None),
+                    Err(_) if self.store.nat.entry(nid)? != entry => return Ok(None),
                     Err(error) => return Err(error),
                 }
             }

@@ -21,9 +21,9 @@ use dure_store::units::{BLOCK_BYTES, BlockNo, Nid};
 use dure_sync::CoreId;
 
 use super::data::{Granule, Moved, owner_of};
-use crate::volume::Volume;
+use crate::cleaner::Cleaner;
 
-impl Volume {
+impl Cleaner {
     /// Finds another block for what the checkpoint could not write to `block`, and makes its slot
     /// name it; false when no slot had to change. A block that no slot names needs no other: an
     /// operation that has joined freed it, or one that joins behind the checkpoint's cut will name
@@ -32,7 +32,7 @@ impl Volume {
     /// # Errors
     /// The last block's error when none takes the page; errors of reading the owner.
     pub(crate) fn replace_block(&self, core: CoreId, block: BlockNo) -> Result<bool> {
-        let owner = self.space.owner(block)?;
+        let owner = self.store.space.owner(block)?;
         let nid = Nid(owner.nid.get());
         if owner.kind != OWNER_SLOT {
             return Ok(false);
@@ -43,7 +43,7 @@ impl Volume {
         let Some(ino) = owner_of(&node, owner.granule) else {
             return Ok(false);
         };
-        let pin = match self.inode(ino) {
+        let pin = match self.inodes.inode(ino) {
             Ok(pin) => pin,
             // Being deleted: no task reads it any more, nor would one after a crash.
             Err(Error::NotFound | Error::Stale(_)) => return Ok(false),
@@ -70,15 +70,15 @@ impl Volume {
             return Ok(false);
         };
         let mut content = [0; BLOCK_BYTES];
-        let here = self.data_log.read(block, &mut content);
+        let here = self.store.data_log.read(block, &mut content);
         assert!(
             here,
             "block {} left the data log while it was being written",
             block.0
         );
-        page.new = self.placement.write_elsewhere(core, &content)?;
-        self.flush_placed()?;
-        let op = self.op_of_checkpoint(OpKind::Clean, 2);
+        page.new = self.store.placement.write_elsewhere(core, &content)?;
+        self.store.flush_placed()?;
+        let op = self.store.op_of_checkpoint(OpKind::Clean, 2);
         match op.map(|op| self.log_moves(op, granule, &[page])) {
             Ok(Moved::Yes) => Ok(true),
             // Overwritten or freed meanwhile.

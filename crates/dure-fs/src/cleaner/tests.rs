@@ -15,7 +15,8 @@ use dure_sync::thread;
 use super::*;
 use crate::file::{ReadMode, Stamp};
 use crate::inode::{InodeRef, NewInode};
-use crate::volume::{Background, FileSystem, MountOptions};
+use crate::volume::Background;
+use crate::volume::{FileSystem, MountOptions};
 
 const BLOCKS: u64 = 6144;
 
@@ -110,12 +111,15 @@ fn interleave(fs: &FileSystem, files: usize, pages: u64) {
         for (number, file) in open.iter().enumerate() {
             write(fs, file, number, page, 0);
             if page % 4 == 3 || page + 1 == pages {
-                fs.0.body.write_back(&fs.0, file.inode()).unwrap();
+                fs.0.files
+                    .body
+                    .write_back(&fs.0.files, file.inode())
+                    .unwrap();
             }
         }
     }
     fs.sync().unwrap();
-    fs.0.checkpoint().unwrap();
+    fs.0.store.checkpoint().unwrap();
 }
 
 fn unlink(fs: &FileSystem, number: usize) {
@@ -125,23 +129,23 @@ fn unlink(fs: &FileSystem, number: usize) {
 #[test]
 fn free_segments_appear_and_data_stays() {
     let (device, fs) = volume(BLOCKS);
-    let total = fs.0.space.statistics().total;
+    let total = fs.0.store.space.statistics().total;
     // Nine tenths full, then every other file goes.
     let files = 60;
     let pages = total * 9 / 10 / dure_store::units::to_u64(files);
     interleave(&fs, files, pages);
-    let full = fs.0.space.statistics();
+    let full = fs.0.store.space.statistics();
     assert!(full.free < full.total * 15 / 100, "{full:?}");
     for number in (0..files).step_by(2) {
         unlink(&fs, number);
     }
     fs.sync().unwrap();
-    fs.0.checkpoint().unwrap();
-    let before = fs.0.space.statistics();
+    fs.0.store.checkpoint().unwrap();
+    let before = fs.0.store.space.statistics();
     let holes = u32::try_from(before.free / 32).unwrap();
     assert!(before.segments_free < holes / 4, "{before:?}");
-    let report = fs.0.clean(holes).unwrap();
-    let after = fs.0.space.statistics();
+    let report = fs.0.cleaner.clean(holes).unwrap();
+    let after = fs.0.store.space.statistics();
     assert!(after.segments_free > holes * 3 / 4, "{report:?} {after:?}");
     assert_eq!(report.segments, after.segments_free - before.segments_free);
     assert!(
@@ -165,27 +169,38 @@ fn free_segments_appear_and_data_stays() {
 #[test]
 fn background_work_cleans_when_segments_run_short() {
     let (_, fs) = volume(BLOCKS);
-    let pages = fs.0.space.statistics().total * 9 / 10 / 60;
+    let pages = fs.0.store.space.statistics().total * 9 / 10 / 60;
     interleave(&fs, 60, pages);
     assert!(
-        !fs.0.wants_cleaning(),
+        !fs.0.cleaner.wants_cleaning(),
         "there is nothing to gain in a full volume"
     );
     for number in (0..60).step_by(2) {
         unlink(&fs, number);
     }
     fs.sync().unwrap();
-    fs.0.checkpoint().unwrap();
+    fs.0.store.checkpoint().unwrap();
     // New data takes the wholly free segments first.
     let (file, mut page) = (create(&fs, 99), 0);
-    while fs.0.space.statistics().segments_free > 1 {
+    while fs.0.store.space.statistics().segments_free > 1 {
         write(&fs, &file, 99, page, 0);
-        fs.0.body.write_back(&fs.0, file.inode()).unwrap();
+        fs.0.files
+            .body
+            .write_back(&fs.0.files, file.inode())
+            .unwrap();
         page += 1;
     }
-    assert!(fs.0.wants_cleaning(), "{:?}", fs.0.space.statistics());
-    fs.0.background_round().unwrap();
-    assert!(!fs.0.wants_cleaning(), "{:?}", fs.0.space.statistics());
+    assert!(
+        fs.0.cleaner.wants_cleaning(),
+        "{:?}",
+        fs.0.store.space.statistics()
+    );
+    fs.0.background.round_of_all().unwrap();
+    assert!(
+        !fs.0.cleaner.wants_cleaning(),
+        "{:?}",
+        fs.0.store.space.statistics()
+    );
     verify(&fs, 1, &vec![0; usize::try_from(pages).unwrap()]);
 }
 
@@ -194,26 +209,26 @@ fn node_images_move_too() {
     let (device, fs) = volume(2048);
     let mut nids = Vec::new();
     for number in 0..300_u64 {
-        let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
+        let mut op = fs.0.store.op(OpKind::Write, OpClass::Normal, 1).unwrap();
         let node = op.new_node(NodeKind::Blob).unwrap();
         op.edit(&node, 0).all()[..8].copy_from_slice(&number.to_le_bytes());
         op.finish();
         nids.push(node.nid);
     }
-    fs.0.checkpoint().unwrap();
+    fs.0.store.checkpoint().unwrap();
     for &nid in nids.iter().filter(|nid| nid.0 % 3 != 0) {
-        let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
-        let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
+        let mut op = fs.0.store.op(OpKind::Write, OpClass::Delete, 1).unwrap();
+        let node = fs.0.store.node(nid, NodeKind::Blob.of_none()).unwrap();
         op.free_node(&node).unwrap();
         op.finish();
     }
-    fs.0.checkpoint().unwrap();
-    let report = fs.0.clean(5).unwrap();
+    fs.0.store.checkpoint().unwrap();
+    let report = fs.0.cleaner.clean(5).unwrap();
     assert!(report.segments >= 5 && report.images >= 20, "{report:?}");
     drop(fs);
     let fs = FileSystem::open(share(Arc::clone(&device)), options()).unwrap();
     for (number, &nid) in (0_u64..).zip(&nids).filter(|(_, nid)| nid.0 % 3 == 0) {
-        let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
+        let node = fs.0.store.node(nid, NodeKind::Blob.of_none()).unwrap();
         assert_eq!(node.read(0).payload()[..8], number.to_le_bytes());
     }
 }
@@ -224,14 +239,14 @@ fn a_busy_inode_is_skipped() {
     interleave(&fs, 2, 40);
     unlink(&fs, 0);
     fs.sync().unwrap();
-    fs.0.checkpoint().unwrap();
+    fs.0.store.checkpoint().unwrap();
     let file = lookup(&fs, 1);
     let held = file.inode().lock_writeback();
     // Not all 20 pages if this task goes to another core on the way, whose blocks are elsewhere.
-    let first = fs.0.clean(10).unwrap();
+    let first = fs.0.cleaner.clean(10).unwrap();
     assert!(first.busy > 0 && first.data == 0, "{first:?}");
     drop(held);
-    let report = fs.0.clean(10).unwrap();
+    let report = fs.0.cleaner.clean(10).unwrap();
     assert!(
         report.busy == 0 && report.data >= first.busy,
         "{first:?}, {report:?}"
@@ -245,7 +260,7 @@ fn a_page_with_a_wrong_checksum_stays_where_it_is() {
     interleave(&fs, 2, 40);
     unlink(&fs, 0);
     fs.sync().unwrap();
-    fs.0.checkpoint().unwrap();
+    fs.0.store.checkpoint().unwrap();
     let file = lookup(&fs, 1);
     let slot = |index: usize| {
         let data = file.inode().data();
@@ -254,8 +269,8 @@ fn a_page_with_a_wrong_checksum_stays_where_it_is() {
     };
     let (bad, good) = (slot(3), slot(4));
     let rot = [0x55; BLOCK_BYTES];
-    fs.0.region.write(BlockNo(bad), &rot).unwrap();
-    let report = fs.0.clean(10).unwrap();
+    fs.0.store.region.write(BlockNo(bad), &rot).unwrap();
+    let report = fs.0.cleaner.clean(10).unwrap();
     assert_eq!(report.bad, 1, "{report:?}");
     assert!(report.data >= 20, "{report:?}");
     assert_eq!(slot(3), bad);
@@ -273,9 +288,9 @@ fn preallocated_blocks_move_without_being_read() {
         .unwrap();
     unlink(&fs, 0);
     fs.sync().unwrap();
-    fs.0.checkpoint().unwrap();
+    fs.0.store.checkpoint().unwrap();
     let blocks = fs.attributes(&file).unwrap().blocks;
-    let report = fs.0.clean(10).unwrap();
+    let report = fs.0.cleaner.clean(10).unwrap();
     assert!(report.data > 8, "{report:?}");
     assert_eq!(fs.attributes(&file).unwrap().blocks, blocks);
     verify(&fs, 1, &[0; 8]);
@@ -302,7 +317,7 @@ fn writers_go_on_while_segments_are_cleaned() {
         let (fs, done, moved) = (&fs, &done, &moved);
         let cleaner = scope.spawn(move || {
             while !done.load(Ordering::Acquire) {
-                let report = fs.0.clean(8).unwrap();
+                let report = fs.0.cleaner.clean(8).unwrap();
                 assert_eq!(report.bad, 0, "{report:?}");
                 moved.fetch_add(report.data, Ordering::Relaxed);
             }
@@ -319,7 +334,10 @@ fn writers_go_on_while_segments_are_cleaned() {
             write(fs, &file, number, page, round);
             all[number][dure_store::units::to_usize(page)] = round;
             if round.is_multiple_of(8) {
-                fs.0.body.write_back(&fs.0, file.inode()).unwrap();
+                fs.0.files
+                    .body
+                    .write_back(&fs.0.files, file.inode())
+                    .unwrap();
                 verify(fs, number, &all[number]);
             }
         }
@@ -350,7 +368,7 @@ fn a_power_cut_while_cleaning_loses_nothing() {
     let recorder = RecordDevice::new(share(Arc::clone(&ram)));
     let log = recorder.log();
     let fs = FileSystem::open(share(recorder), options()).unwrap();
-    let report = fs.0.clean(6).unwrap();
+    let report = fs.0.cleaner.clean(6).unwrap();
     assert!(report.data > 40, "{report:?}");
     // What was cleaned is used again at once.
     let file = create(&fs, 9);
@@ -389,25 +407,31 @@ fn race_the_cleaner_brought_a_freed_node_back() {
     let (_, fs) = volume(BLOCKS);
     let file = create(&fs, 0);
     write(&fs, &file, 0, 100, 0);
-    fs.0.body.write_back(&fs.0, file.inode()).unwrap();
-    fs.0.checkpoint().unwrap();
+    fs.0.files
+        .body
+        .write_back(&fs.0.files, file.inode())
+        .unwrap();
+    fs.0.store.checkpoint().unwrap();
     let state = file.inode().state().read();
-    let slot = crate::file::map::MapReader::new(&fs.0, file.inode()).slot(100);
+    let slot = crate::file::map::MapReader::new(&fs.0.files, file.inode()).slot(100);
     let nid = Nid(file.inode().data_head().map_root.get());
     drop(state);
     let block = slot.unwrap().block();
-    let owned = vec![(block, fs.0.space.owner(block).unwrap())];
-    fs.0.truncate(&file, 0).unwrap();
+    let owned = vec![(block, fs.0.store.space.owner(block).unwrap())];
+    fs.0.files.truncate(&file, 0).unwrap();
     let mut report = CleanReport::default();
-    fs.0.move_slots(owned, &mut report).unwrap();
+    fs.0.cleaner.move_slots(owned, &mut report).unwrap();
     assert_eq!(report.disowned, 1, "{report:?}");
-    fs.0.commit_all().unwrap();
+    fs.0.store.commit_all().unwrap();
     // Somebody gets the number again.
     let mut found = false;
     for number in 1..40 {
         let other = create(&fs, number);
         write(&fs, &other, number, 100, 0);
-        fs.0.body.write_back(&fs.0, other.inode()).unwrap();
+        fs.0.files
+            .body
+            .write_back(&fs.0.files, other.inode())
+            .unwrap();
         found |= other.inode().data_head().map_root.get() == nid.0;
     }
     assert!(found, "node {} was not used again", nid.0);
@@ -428,16 +452,19 @@ fn sim_race_owners_are_read_while_a_checkpoint_writes_them() {
             for page in 0..40 {
                 for (number, file) in open.iter().enumerate() {
                     write(&fs, file, number, page, 0);
-                    fs.0.body.write_back(&fs.0, file.inode()).unwrap();
+                    fs.0.files
+                        .body
+                        .write_back(&fs.0.files, file.inode())
+                        .unwrap();
                 }
             }
             drop(open);
             unlink(&fs, 0);
-            fs.0.commit_all().unwrap();
+            fs.0.store.commit_all().unwrap();
             thread::scope(|scope| {
-                scope.spawn_on(CoreId::new(0), || fs.0.checkpoint().unwrap());
+                scope.spawn_on(CoreId::new(0), || fs.0.store.checkpoint().unwrap());
                 scope.spawn_on(CoreId::new(1), || {
-                    let report = fs.0.clean(4).unwrap();
+                    let report = fs.0.cleaner.clean(4).unwrap();
                     assert_eq!(report.bad, 0, "{report:?}");
                 });
             });

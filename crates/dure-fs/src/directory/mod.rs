@@ -24,7 +24,6 @@
 
 pub(crate) mod bucket;
 pub(crate) mod dentry_cache;
-pub(crate) mod last_listed;
 pub(crate) mod read;
 pub(crate) mod shared;
 pub(crate) mod stamp;
@@ -34,20 +33,33 @@ pub(crate) mod tree;
 pub(crate) use self::shared::Change;
 pub(crate) use self::state::DirectoryState;
 
+use dure_store::Store;
 use dure_store::error::{Error, Result};
 use dure_store::format::bucket::LEVELS_MAX;
 use dure_store::format::inode::Time;
 use dure_store::format::node::NodeKind;
 use dure_store::node::NodeRef;
 use dure_store::units::{GranuleId, Ino, Mark, Nid, to_usize};
+use dure_sync::Arc;
 
+use self::dentry_cache::DentryCache;
 use self::stamp::Fold;
 use crate::inode::{Inode, InodeState, LINKS_MAX, LockedInodes};
-use crate::volume::{DirectoryRule, Volume};
+use crate::volume::DirectoryRule;
+
+/// The directories of a volume.
+#[derive(Debug)]
+pub(crate) struct Directories {
+    pub(crate) store: Arc<Store>,
+    /// Answers that are found again without a lock.
+    pub(crate) dentries: DentryCache,
+    /// When changes of entries hold their directory shared.
+    pub(crate) rule: DirectoryRule,
+}
 
 impl InodeState {
     /// The first bucket node, if the directory ever had an entry.
-    pub(crate) fn first_bucket_node(&self, volume: &Volume) -> Result<Option<NodeRef>> {
+    pub(crate) fn first_bucket_node(&self, store: &Store) -> Result<Option<NodeRef>> {
         let directory = self.directory();
         if let Some(root) = directory.root.get() {
             return Ok(Some(root.clone()));
@@ -55,12 +67,12 @@ impl InodeState {
         let Some(nid) = directory.root_nid() else {
             return Ok(None);
         };
-        let node = volume.node(nid, NodeKind::Bucket.of(directory.owner))?;
+        let node = store.node(nid, NodeKind::Bucket.of(directory.owner))?;
         Ok(Some(directory.root.get_or_init(|| node).clone()))
     }
 }
 
-impl Volume {
+impl Directories {
     /// Entries of a locked directory changed at `now`, by an operation that has finished and still
     /// holds their buckets: so additions and removals of one name are counted in their order.
     pub(crate) fn entries_changed(
@@ -79,11 +91,11 @@ impl Volume {
             }
             return;
         }
-        let change = match self.options.volume_rules.directories {
+        let change = match self.rule {
             DirectoryRule::Uncounted(_) => Change::default(),
             _ => change,
         };
-        let journals = to_usize(u64::from(self.layout.journals));
+        let journals = to_usize(u64::from(self.store.layout.journals));
         let shared = &locked.get(directory).directory().shared;
         let shown = shared.note(journals, change, (mark, now));
         directory.state().changed_shared(shown);
@@ -101,7 +113,7 @@ impl Volume {
         }
         let set_number = state.directory().set_number;
         let mut fold = Fold::default();
-        if let Some(root) = state.first_bucket_node(self)? {
+        if let Some(root) = state.first_bucket_node(&self.store)? {
             self.walk_buckets(&root, &mut |node| {
                 for index in 0..node.granule_count() {
                     node.look_at(index, bucket::HEADER, |payload| {
@@ -128,7 +140,7 @@ impl Volume {
         root: &NodeRef,
         show: &mut dyn FnMut(&NodeRef),
     ) -> Result<()> {
-        let nodes_max = self.layout.nids();
+        let nodes_max = self.store.layout.nids();
         let mut seen = 0;
         self.walk_below(root, 0, &mut |node| {
             // In a trie with nodes that have several parents there can be more paths than a walk
@@ -160,7 +172,9 @@ impl Volume {
         for index in 0..node.granule_count() {
             let (_, child) = node.look_at(index, bucket::HEADER, bucket::counts);
             if child != 0 {
-                let child = self.node(Nid(child), NodeKind::Bucket.of(node.owner))?;
+                let child = self
+                    .store
+                    .node(Nid(child), NodeKind::Bucket.of(node.owner))?;
                 self.walk_below(&child, level + 1, show)?;
             }
         }

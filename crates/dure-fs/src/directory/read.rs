@@ -12,8 +12,8 @@ use dure_sync::MutexGuard;
 
 use super::bucket::{self, Entry};
 use super::{corrupt, corrupt_listing, too_deep};
+use crate::directory::Directories;
 use crate::inode::InodeState;
-use crate::volume::Volume;
 
 /// A name to look for.
 #[derive(Debug, Clone, Copy)]
@@ -190,7 +190,7 @@ pub(crate) struct Sight {
     version: u64,
 }
 
-impl Volume {
+impl Directories {
     /// The entry called `name`. The caller holds the directory.
     pub(crate) fn find(&self, directory: &InodeState, name: Name<'_>) -> Result<Option<Sight>> {
         let sight = self.with_bucket(directory, name.hash, |(node, index, _), bucket| {
@@ -244,7 +244,8 @@ impl Volume {
         let role = NodeKind::Bucket.of(directory.directory().owner);
         for index in (0_u8..).take(NodeKind::Bucket.granules()) {
             let mut header = [0; HEADER_BYTES];
-            self.load_from_node(root, role, (index, 0), &mut header)?;
+            self.store
+                .load_from_node(root, role, (index, 0), &mut header)?;
             if bucket::header(&header).entries.get() > 0 {
                 return Ok(true);
             }
@@ -254,7 +255,7 @@ impl Volume {
 
     /// The hash of a name.
     pub(crate) fn hash_of(&self, name: &[u8]) -> u64 {
-        trie::name_hash(self.layout.hash_seed, name)
+        trie::name_hash(self.store.layout.hash_seed, name)
     }
 
     /// A name with its hash.
@@ -275,7 +276,7 @@ impl Volume {
         listing: &mut Listing,
     ) -> Result<Option<u64>> {
         self.preload_buckets(directory, from)?;
-        let seed = self.layout.hash_seed;
+        let seed = self.store.layout.hash_seed;
         let corrupt = |nid, index, error| {
             let directory = directory.directory().owner;
             corrupt_listing(directory, GranuleId { nid, index }, error)
@@ -313,19 +314,19 @@ impl Volume {
             return Ok(());
         };
         for level in first..LEVELS_MAX {
-            if !self.reads_wait() {
+            if !self.store.reads_wait() {
                 return Ok(());
             }
-            let node = self.node(nid, NodeKind::Bucket.of(directory.owner))?;
+            let node = self.store.node(nid, NodeKind::Bucket.of(directory.owner))?;
             let child_of = |index| Nid(bucket::header(node.read(index).payload()).child.get());
             let index = trie::slot(from, level);
             let child = child_of(index);
             if child.0 == 0 {
                 return Ok(());
             }
-            if self.node_waits(child) {
+            if self.store.node_waits(child) {
                 let children = (index..node.granule_count()).map(child_of);
-                self.preload(children.filter(|child| child.0 != 0));
+                self.store.preload(children.filter(|child| child.0 != 0));
             }
             nid = child;
         }
@@ -338,7 +339,7 @@ impl Volume {
         let directory = directory.directory();
         let known = directory.shortcuts.get(hash).map(|(nid, _)| nid);
         let first = known.or_else(|| directory.root_nid());
-        first.is_some_and(|nid| self.node_waits(nid))
+        first.is_some_and(|nid| self.store.node_waits(nid))
     }
 
     /// Passes the bucket that holds `hash` to `look`: its node, its index there, its level, and its
@@ -358,7 +359,9 @@ impl Volume {
         };
         for level in first..LEVELS_MAX {
             let index = trie::slot(hash, level);
-            let node = self.node(nid, NodeKind::Bucket.of(directory.directory().owner))?;
+            let node = self
+                .store
+                .node(nid, NodeKind::Bucket.of(directory.directory().owner))?;
             let granule = node.read(index);
             let child = Nid(bucket::header(granule.payload()).child.get());
             if child.0 == 0 {

@@ -8,6 +8,7 @@
 mod locate;
 mod locked_buckets;
 
+use dure_store::Store;
 use dure_store::error::{Error, Result};
 use dure_store::format::bucket::LEVELS_MAX;
 use dure_store::format::inode::Time;
@@ -20,8 +21,8 @@ use dure_store::units::Ino;
 use super::bucket::{self, Inserted};
 use super::corrupt;
 use super::read::{Found, Name};
+use crate::directory::Directories;
 use crate::inode::{Access, Attempt, InodeState};
-use crate::volume::Volume;
 
 pub(crate) use locate::Located;
 pub(crate) use locked_buckets::LockedBuckets;
@@ -29,9 +30,9 @@ pub(crate) use locked_buckets::LockedBuckets;
 /// The directory side of one operation.
 #[derive(Debug)]
 pub(crate) struct TreeEdit<'o, 'v> {
-    volume: &'v Volume,
+    directories: &'v Directories,
     op: &'o mut Op<'v>,
-    /// Nodes this operation made: invisible to other operations, so `Volume::node` does not find
+    /// Nodes this operation made: invisible to other operations, so `Store::node` does not find
     /// them.
     born: Vec<NodeRef>,
     /// Nodes that the operation's budget still allows it to make or free.
@@ -52,9 +53,9 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// The tree of a directory that the caller holds.
-    pub(crate) fn of(volume: &Volume, directory: &InodeState, access: Access) -> Result<Tree> {
+    pub(crate) fn of(store: &Store, directory: &InodeState, access: Access) -> Result<Tree> {
         let root = match access {
-            Access::Exclusive | Access::Whole => directory.first_bucket_node(volume)?,
+            Access::Exclusive | Access::Whole => directory.first_bucket_node(store)?,
             Access::Shared | Access::Attributes => None,
         };
         Ok(Tree {
@@ -83,9 +84,13 @@ pub(crate) enum Removed {
 
 impl<'o, 'v> TreeEdit<'o, 'v> {
     /// Edits directories within `op`, making and freeing at most `spare` bucket nodes.
-    pub(crate) fn new(volume: &'v Volume, op: &'o mut Op<'v>, spare: u32) -> TreeEdit<'o, 'v> {
+    pub(crate) fn new(
+        directories: &'v Directories,
+        op: &'o mut Op<'v>,
+        spare: u32,
+    ) -> TreeEdit<'o, 'v> {
         TreeEdit {
-            volume,
+            directories,
             op,
             born: Vec::new(),
             spare,
@@ -103,7 +108,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
     /// exclusively, until the operation has finished, so that no lookup caches the old answer again
     /// before.
     fn forget(&self, tree: &Tree, hash: u64) {
-        self.volume.dentries.forget(tree.owner, hash);
+        self.directories.dentries.forget(tree.owner, hash);
     }
 
     /// Adds an entry at its place, where `located` found none. Splits as often as needed.
@@ -116,7 +121,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         assert!(located.entry.is_none(), "an entry is inserted twice");
         let Name { bytes: name, hash } = located.name;
         self.forget(tree, hash);
-        let seed = self.volume.layout.hash_seed;
+        let seed = self.directories.store.layout.hash_seed;
         let now = self.op.time();
         let set_number = tree.set_number;
         let mut level = located.level;
@@ -169,7 +174,7 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
         }
         let child = self.new_node(full.node.owner)?;
         let draft = self.op.edit(&full.node, full.index);
-        let seed = self.volume.layout.hash_seed;
+        let seed = self.directories.store.layout.hash_seed;
         let parts = bucket::split(draft, seed, level).map_err(|e| corrupt(full.node.nid, e))?;
         bucket::set_child(draft, child.nid.0);
         for (index, part) in (0_u8..).zip(parts.iter()) {
@@ -307,12 +312,12 @@ impl<'o, 'v> TreeEdit<'o, 'v> {
     /// Frees all bucket nodes of a directory that must be empty, for rmdir: this writes every
     /// bucket, so that the operation comes after the last change of each (model case C5).
     pub(crate) fn free_all(&mut self, directory: &InodeState) -> std::result::Result<(), Attempt> {
-        let Some(root) = directory.first_bucket_node(self.volume)? else {
+        let Some(root) = directory.first_bucket_node(&self.directories.store)? else {
             return Ok(());
         };
         let mut nodes = Vec::new();
         let mut entries = 0;
-        self.volume.walk_buckets(&root, &mut |node| {
+        self.directories.walk_buckets(&root, &mut |node| {
             for index in 0..node.granule_count() {
                 let (of_bucket, _) = node.look_at(index, bucket::HEADER, bucket::counts);
                 entries += u64::from(of_bucket);

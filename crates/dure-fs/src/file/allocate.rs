@@ -32,8 +32,9 @@ use super::map::path::granule_rest;
 use super::map::room::{extend, leaves};
 use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader, NodePlaces};
 use super::ranges::Range as Held;
+use crate::file::Files;
 use crate::inode::{Inode, InodeRef};
-use crate::volume::{FileSystem, Volume};
+use crate::volume::FileSystem;
 
 /// Slots one operation fills.
 const STEP_SLOTS: usize = 256;
@@ -69,30 +70,43 @@ impl FileSystem {
         len: u64,
     ) -> Result<()> {
         let inode = super::regular(inode)?;
-        self.0.check_writable()?;
+        self.0.store.check_writable()?;
         if len == 0 {
             return Err(Error::Invalid("an empty range"));
         }
         let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
         let range = offset..end.ok_or(Error::TooLarge)?;
-        inode.ranges_in(&self.0);
+        inode.ranges_in(&self.0.files);
         let held = inode.take_span(range.start, range.end);
         match mode {
             AllocateMode::Extend | AllocateMode::KeepSize => {
-                self.0.preallocate(inode, pages_over(&range), &(0..0))?;
+                self.0
+                    .files
+                    .preallocate(inode, pages_over(&range), &(0..0))?;
             }
-            AllocateMode::Punch => self.0.punch(inode, held.as_ref(), &range)?,
+            AllocateMode::Punch => self.0.files.punch(inode, held.as_ref(), &range)?,
             AllocateMode::Zero | AllocateMode::ZeroKeepSize => {
                 let (within, [left, right]) = split_edges(&range);
-                self.0.preallocate(inode, pages_over(&range), &within)?;
-                self.0.body.zero(&self.0, (inode, held.as_ref()), left)?;
-                self.0.body.zero(&self.0, (inode, held.as_ref()), right)?;
+                self.0
+                    .files
+                    .preallocate(inode, pages_over(&range), &within)?;
+                self.0
+                    .files
+                    .body
+                    .zero(&self.0.files, (inode, held.as_ref()), left)?;
+                self.0
+                    .files
+                    .body
+                    .zero(&self.0.files, (inode, held.as_ref()), right)?;
             }
         }
         let extend = matches!(mode, AllocateMode::Extend | AllocateMode::Zero);
         let size = extend.then_some(range.end);
-        self.0.body.end_allocation(&self.0, inode, size)?;
-        self.0.end_data_call(inode)
+        self.0
+            .files
+            .body
+            .end_allocation(&self.0.files, inode, size)?;
+        self.0.files.end_data_call(inode)
     }
 }
 
@@ -115,7 +129,7 @@ fn split_edges(range: &Range<u64>) -> (Range<u64>, [Range<u64>; 2]) {
 /// Blocks that a preallocation adds, reserved. What is left of them when it is dropped goes back.
 #[derive(Debug)]
 struct Growth<'v> {
-    volume: &'v Volume,
+    files: &'v Files,
     core: CoreId,
     data: u32,
     nodes: u32,
@@ -123,7 +137,7 @@ struct Growth<'v> {
 
 impl Drop for Growth<'_> {
     fn drop(&mut self) {
-        self.volume.unreserve(self.core, self.data + self.nodes);
+        self.files.unreserve(self.core, self.data + self.nodes);
     }
 }
 
@@ -141,7 +155,7 @@ struct Step {
     next: u64,
 }
 
-impl Volume {
+impl Files {
     fn punch(&self, inode: &Arc<Inode>, held: Option<&Held<'_>>, range: &Range<u64>) -> Result<()> {
         let (
             Range {
@@ -156,7 +170,9 @@ impl Volume {
         self.finish_cut(inode)?;
         let mut from = first;
         while from < last {
-            let mut op = self.op(OpKind::Allocate, OpClass::Delete, FREE_NODES_MAX)?;
+            let mut op = self
+                .store
+                .op(OpKind::Allocate, OpClass::Delete, FREE_NODES_MAX)?;
             let mut state = inode.state().write();
             let mut data = inode.data_draft(&state);
             let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
@@ -205,16 +221,21 @@ impl Volume {
     /// Reserves blocks for the holes of `pages` and for the nodes of the map that they need. The
     /// caller holds the write-back mutex, so the map stays.
     fn reserve_growth(&self, inode: &Arc<Inode>, pages: &Range<u64>) -> Result<Growth<'_>> {
-        let core = self.partition();
+        let core = self.store.partition();
         let mut needs = self.growth(inode, pages)?;
-        if !self.space.reserve(core, needs.0 + needs.1, OpClass::Normal) {
+        if !self
+            .store
+            .space
+            .reserve(core, needs.0 + needs.1, OpClass::Normal)
+        {
             self.body.place_reserved(self, inode)?;
             needs = self.growth(inode, pages)?;
-            self.reserve_blocks(core, needs.0 + needs.1, OpClass::Normal)?;
+            self.store
+                .reserve_blocks(core, needs.0 + needs.1, OpClass::Normal)?;
         }
         let (data, nodes) = needs;
         Ok(Growth {
-            volume: self,
+            files: self,
             core,
             data,
             nodes,
@@ -226,7 +247,7 @@ impl Volume {
         let full = Error::NoSpace { what: "blocks" };
         let _held = inode.state().read();
         let wanted = pages.end - pages.start;
-        if wanted.saturating_sub(inode.data_head().blocks.get()) > self.space.total_blocks() {
+        if wanted.saturating_sub(inode.data_head().blocks.get()) > self.store.space.total_blocks() {
             return Err(full);
         }
         let mut map = MapReader::new(self, inode);
@@ -258,7 +279,7 @@ impl Volume {
             next: range.start,
             ..Step::default()
         };
-        let replaced_max = self.space.rewrites_at_once();
+        let replaced_max = self.store.space.rewrites_at_once();
         for _ in 0..STEP_GRANULES {
             if step.next >= range.end {
                 break;
@@ -287,11 +308,13 @@ impl Volume {
     }
 
     fn fill_slots(&self, inode: &Inode, step: &Step, growth: &mut Growth<'_>) -> Result<()> {
-        let core = self.partition();
-        self.reserve_blocks(core, step.replaced, OpClass::Rewrite)?;
+        let core = self.store.partition();
+        self.store
+            .reserve_blocks(core, step.replaced, OpClass::Rewrite)?;
         let new = |&page| Target::new(page, Slot::HOLE, 0);
         let mut targets: Vec<Target> = step.pages.iter().map(new).collect();
         let filled = self
+            .store
             .placement
             .allocate(core, &mut targets, Tier::Home)
             .and_then(|()| self.log_unwritten(inode, step, &targets, growth));
@@ -302,7 +325,7 @@ impl Volume {
                 growth.data -= count - step.replaced;
             }
             Err(_) => {
-                self.placement.release(&targets);
+                self.store.placement.release(&targets);
                 self.unreserve(core, step.replaced);
             }
         }
@@ -319,7 +342,7 @@ impl Volume {
         let new = u32::try_from(step.new.len()).expect("a step makes few nodes");
         let held = new.min(growth.nodes);
         let nodes = step.rewritten + new - held;
-        let mut op = self.op_holding(OpKind::Allocate, (nodes, held), 0)?;
+        let mut op = self.store.op_holding(OpKind::Allocate, (nodes, held), 0)?;
         growth.nodes -= held;
         let mut state = inode.state().write();
         let mut data = inode.data_draft(&state);

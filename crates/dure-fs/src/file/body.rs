@@ -62,8 +62,9 @@ use super::seek::SeekTarget;
 use super::state::{FileState, Stamp};
 use super::sync::SyncScope;
 use super::write::Room;
+use crate::file::Files;
 use crate::inode::{Inode, InodeState};
-use crate::volume::{PageCaching, Volume};
+use crate::volume::PageCaching;
 
 /// Where the content of a volume's files is; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,40 +92,40 @@ impl Body {
     #[inline]
     pub(super) fn read(
         self,
-        volume: &Volume,
+        files: &Files,
         inode: &Arc<Inode>,
         (offset, buf): (u64, &mut [u8]),
         mode: ReadMode,
     ) -> Result<usize> {
         match self {
-            Body::Cached => volume.read_cached(inode, (offset, buf), mode),
-            Body::Direct => volume.read_direct(inode, (offset, buf)),
+            Body::Cached => files.read_cached(inode, (offset, buf), mode),
+            Body::Direct => files.read_direct(inode, (offset, buf)),
         }
     }
 
     /// Begins a read: what is in memory is copied, and what is not is submitted, if that can be.
     pub(super) fn begin_read(
         self,
-        volume: &Volume,
+        files: &Files,
         inode: &Arc<Inode>,
         (offset, buf): (u64, &mut [u8]),
     ) -> Result<Begun<Readings>> {
         match self {
-            Body::Cached => volume.begin_cached_read(inode, (offset, buf)),
+            Body::Cached => files.begin_cached_read(inode, (offset, buf)),
             // For a copy at most.
-            Body::Direct => volume.read_direct(inode, (offset, buf)).map(Begun::Read),
+            Body::Direct => files.read_direct(inode, (offset, buf)).map(Begun::Read),
         }
     }
 
     /// Whether a read would wait for the medium or for another task, as far as can be told.
     pub(super) fn read_waits(
         self,
-        volume: &Volume,
+        files: &Files,
         inode: &Inode,
         (offset, len): (u64, usize),
     ) -> bool {
         match self {
-            Body::Cached => volume.read_cached_waits(inode, (offset, len)),
+            Body::Cached => files.read_cached_waits(inode, (offset, len)),
             // For a copy at most.
             Body::Direct => false,
         }
@@ -133,21 +134,21 @@ impl Body {
     /// The same of a write.
     pub(super) fn write_waits(
         self,
-        volume: &Volume,
+        files: &Files,
         inode: &Inode,
         (offset, len): (u64, usize),
     ) -> bool {
         match self {
-            Body::Cached => volume.write_cached_waits(inode, (offset, len)),
+            Body::Cached => files.write_cached_waits(inode, (offset, len)),
             // For a copy at most.
             Body::Direct => false,
         }
     }
 
     /// The same of an fsync.
-    pub(super) fn fsync_waits(self, volume: &Volume, inode: &Inode) -> bool {
+    pub(super) fn fsync_waits(self, files: &Files, inode: &Inode) -> bool {
         match self {
-            Body::Cached => volume.fsync_cached_waits(inode),
+            Body::Cached => files.fsync_cached_waits(inode),
             // No pages wait for it; its medium is memory.
             Body::Direct => false,
         }
@@ -172,15 +173,15 @@ impl Body {
     #[inline]
     pub(super) fn write(
         self,
-        volume: &Volume,
+        files: &Files,
         (inode, range): (&Arc<Inode>, Option<HeldRange<'_>>),
         (offset, data): (u64, &[u8]),
         room: Room,
         stamp: Stamp,
     ) -> Result<usize> {
         match self {
-            Body::Cached => volume.write_cached((inode, range), (offset, data), room, stamp),
-            Body::Direct => volume.write_direct((inode, range), (offset, data), room, stamp),
+            Body::Cached => files.write_cached((inode, range), (offset, data), room, stamp),
+            Body::Direct => files.write_direct((inode, range), (offset, data), room, stamp),
         }
     }
 
@@ -188,22 +189,22 @@ impl Body {
     /// much. The range reaches from the end on.
     pub(super) fn append(
         self,
-        volume: &Volume,
+        files: &Files,
         (inode, range): (&Arc<Inode>, Option<HeldRange<'_>>),
         data: &[u8],
     ) -> Result<(u64, usize)> {
         match self {
-            Body::Cached => volume.append_cached((inode, range.as_ref()), data),
-            Body::Direct => volume.append_direct(inode, data),
+            Body::Cached => files.append_cached((inode, range.as_ref()), data),
+            Body::Direct => files.append_direct(inode, data),
         }
     }
 
     /// Sets the size, at most that of the largest file, and the times. A shorter file loses its
-    /// slots by [`Volume::cut`].
-    pub(super) fn truncate(self, volume: &Volume, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    /// slots by [`Files::cut`].
+    pub(super) fn truncate(self, files: &Files, inode: &Arc<Inode>, size: u64) -> Result<()> {
         match self {
-            Body::Cached => volume.truncate_cached(inode, size),
-            Body::Direct => volume.truncate_direct(inode, size),
+            Body::Cached => files.truncate_cached(inode, size),
+            Body::Direct => files.truncate_direct(inode, size),
         }
     }
 
@@ -211,13 +212,13 @@ impl Body {
     /// nothing is there.
     pub(super) fn zero(
         self,
-        volume: &Volume,
+        files: &Files,
         (inode, range): (&Arc<Inode>, Option<&HeldRange<'_>>),
         bytes: Range<u64>,
     ) -> Result<()> {
         match self {
-            Body::Cached => volume.zero_cached((inode, range), bytes),
-            Body::Direct => volume.zero_direct(inode, bytes),
+            Body::Cached => files.zero_cached((inode, range), bytes),
+            Body::Direct => files.zero_direct(inode, bytes),
         }
     }
 
@@ -225,13 +226,13 @@ impl Body {
     /// answered; what is found is kept for the next seek.
     pub(super) fn seek(
         self,
-        volume: &Volume,
+        files: &Files,
         inode: &Inode,
         offset: u64,
         target: SeekTarget,
     ) -> Result<Option<u64>> {
         match self {
-            Body::Cached | Body::Direct => volume.seek_cached(inode, offset, target),
+            Body::Cached | Body::Direct => files.seek_cached(inode, offset, target),
         }
     }
 
@@ -239,12 +240,12 @@ impl Body {
     /// the operations that concerned the inode, apart from the last writers of its granules.
     pub(super) fn sync(
         self,
-        volume: &Volume,
+        files: &Files,
         inode: &Arc<Inode>,
         scope: SyncScope,
     ) -> Result<PendingMarks> {
         match self {
-            Body::Cached | Body::Direct => volume.sync_cached(inode, scope),
+            Body::Cached | Body::Direct => files.sync_cached(inode, scope),
         }
     }
 }
@@ -253,41 +254,41 @@ impl Body {
 impl Body {
     /// The slots of these pages have gone, or say that they are unwritten: what is in memory of
     /// them goes too, unwritten.
-    pub(super) fn discard(self, volume: &Volume, file: &mut FileState, pages: Range<u64>) {
+    pub(super) fn discard(self, files: &Files, file: &mut FileState, pages: Range<u64>) {
         match self {
-            Body::Cached | Body::Direct => volume.drop_pages(file, pages),
+            Body::Cached | Body::Direct => files.drop_pages(file, pages),
         }
     }
 
     /// The same of all pages behind byte `size`, where the file ends now. The slot of the page in
     /// which it ends has zeroes behind the end.
-    pub(super) fn discard_behind(self, volume: &Volume, file: &mut FileState, size: u64) {
+    pub(super) fn discard_behind(self, files: &Files, file: &mut FileState, size: u64) {
         match self {
-            Body::Cached | Body::Direct => volume.drop_behind(file, size),
+            Body::Cached | Body::Direct => files.drop_behind(file, size),
         }
     }
 
     /// Brings data to blocks that are reserved for it, since an allocation lacks blocks and may be
     /// about to fill the same holes.
-    pub(super) fn place_reserved(self, volume: &Volume, inode: &Arc<Inode>) -> Result<()> {
+    pub(super) fn place_reserved(self, files: &Files, inode: &Arc<Inode>) -> Result<()> {
         match self {
-            Body::Cached | Body::Direct => volume.place_dirty(inode),
+            Body::Cached | Body::Direct => files.place_dirty(inode),
         }
     }
 
     /// The end of an allocation: the file has at least `size` bytes, and was changed now.
     pub(super) fn end_allocation(
         self,
-        volume: &Volume,
+        files: &Files,
         inode: &Arc<Inode>,
         size: Option<u64>,
     ) -> Result<()> {
         match self {
             Body::Cached => {
-                volume.note_end(inode, size);
+                files.note_end(inode, size);
                 Ok(())
             }
-            Body::Direct => volume.log_end(inode, size),
+            Body::Direct => files.log_end(inode, size),
         }
     }
 }
@@ -296,17 +297,17 @@ impl Body {
 impl Body {
     /// Brings all that was written, the size and the times into operations. What fails is still
     /// to be written, and every fsync fails until it is.
-    pub(crate) fn write_back(self, volume: &Volume, inode: &Arc<Inode>) -> Result<()> {
+    pub(crate) fn write_back(self, files: &Files, inode: &Arc<Inode>) -> Result<()> {
         match self {
-            Body::Cached | Body::Direct => volume.write_back(inode).map(drop),
+            Body::Cached | Body::Direct => files.write_back(inode).map(drop),
         }
     }
 
     /// The same of all files that have something to write when this begins. Returns the first
     /// failure, after all others were tried.
-    pub(crate) fn write_back_all(self, volume: &Volume) -> Result<()> {
+    pub(crate) fn write_back_all(self, files: &Files) -> Result<()> {
         match self {
-            Body::Cached | Body::Direct => volume.write_back_all(),
+            Body::Cached | Body::Direct => files.write_back_all(),
         }
     }
 
@@ -314,51 +315,51 @@ impl Body {
     /// to `pages`.
     pub(crate) fn write_back_list(
         self,
-        volume: &Volume,
+        files: &Files,
         core: CoreId,
         pages: &mut u64,
     ) -> Result<()> {
         match self {
-            Body::Cached | Body::Direct => volume.write_back_list(core, pages),
+            Body::Cached | Body::Direct => files.write_back_list(core, pages),
         }
     }
 
     /// Writes back the files on the list of `core`, which the caller serves, if it has more dirty
     /// pages than may wait for the commit interval. Adds the pages written to `pages`; returns
     /// whether there are still too many. What fails is reported by an fsync of its file.
-    pub(crate) fn write_back_over(self, volume: &Volume, core: CoreId, pages: &mut u64) -> bool {
+    pub(crate) fn write_back_over(self, files: &Files, core: CoreId, pages: &mut u64) -> bool {
         match self {
-            Body::Cached | Body::Direct => volume.write_back_over(core, pages),
+            Body::Cached | Body::Direct => files.write_back_over(core, pages),
         }
     }
 
     /// Writes back files that no task is writing back, to free blocks that are reserved for them.
-    pub(crate) fn write_back_reserved(self, volume: &Volume) -> Result<()> {
+    pub(crate) fn write_back_reserved(self, files: &Files) -> Result<()> {
         match self {
-            Body::Cached | Body::Direct => volume.write_back_some(u64::MAX).map(drop),
+            Body::Cached | Body::Direct => files.write_back_some(u64::MAX).map(drop),
         }
     }
 
     /// These inodes should leave memory: brings what is pending into operations, and drops what is
     /// in memory, of those no write-back of which is under way. What fails stays.
-    pub(crate) fn settle(self, volume: &Volume, inodes: &[Arc<Inode>]) {
+    pub(crate) fn settle(self, files: &Files, inodes: &[Arc<Inode>]) {
         match self {
-            Body::Cached | Body::Direct => volume.settle_files(inodes),
+            Body::Cached | Body::Direct => files.settle_files(inodes),
         }
     }
 
     /// How many inodes to settle together.
-    pub(crate) fn settled_together(self, volume: &Volume) -> usize {
+    pub(crate) fn settled_together(self, files: &Files) -> usize {
         match self {
-            Body::Cached | Body::Direct => volume.settled_together(),
+            Body::Cached | Body::Direct => files.settled_together(),
         }
     }
 
     /// An inode leaves memory, since it was deleted or is clean: so does all that it has there of
     /// a file, if it is one.
-    pub(crate) fn forget(self, volume: &Volume, inode: &Inode, state: &mut InodeState) {
+    pub(crate) fn forget(self, files: &Files, inode: &Inode, state: &mut InodeState) {
         match self {
-            Body::Cached | Body::Direct => volume.forget_file(inode, state),
+            Body::Cached | Body::Direct => files.forget_file(inode, state),
         }
     }
 }

@@ -34,7 +34,7 @@ impl FileSystem {
         loop {
             let state = inode.state().read();
             // A reader remembers a leaf, which may be freed once the lock is released.
-            let mut map = MapReader::new(&self.0, inode);
+            let mut map = MapReader::new(&self.0.files, inode);
             let end = state
                 .file()
                 .size()

@@ -27,6 +27,7 @@ mod allocate;
 pub(crate) mod body;
 mod bytes;
 mod cached;
+mod delete;
 mod direct;
 mod extents;
 pub(crate) mod map;
@@ -34,6 +35,7 @@ mod marks;
 mod placing;
 mod ranges;
 mod read;
+mod relieve;
 mod run;
 mod seek;
 mod seek_hint;
@@ -56,16 +58,73 @@ pub use sync::SyncScope;
 
 pub(crate) use cached::{Growth, PAGE_BYTES, PageCache, ReadAhead, Readings};
 pub(crate) use marks::PendingMarks;
+pub(crate) use relieve::FilesOfInodes;
 pub(crate) use seek_hint::{SeekHint, VisibleSize};
 pub(crate) use sharing::Sharing;
 pub(crate) use state::FileState;
 
+use dure_journal::Order;
+use dure_store::Store;
 use dure_store::error::{Error, Result};
 use dure_store::format::name::FileKind;
+use dure_store::placement::Tier;
+use dure_sync::range_lock::Config as RangeLock;
 use dure_sync::{Arc, CoreId};
 
-use crate::inode::{Inode, InodeRef};
-use crate::volume::Volume;
+use crate::background::workers::Workers;
+use crate::inode::{Inode, InodeRef, Inodes};
+use crate::volume::{DataMode, FsyncScope, RangeWait, VolumeRules};
+use body::Body;
+
+/// What the mount options say about the content of files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileOptions {
+    pub(crate) data: DataMode,
+    /// Whether buffered writes are operations of the journal.
+    pub(crate) pages_join: bool,
+    pub(crate) order: Order,
+    pub(crate) fsync: FsyncScope,
+    /// Pages of an fsync that may go into the log.
+    pub(crate) pages_in_log: u32,
+    /// Whether a call returns once its data is in persistent memory.
+    pub(crate) absorbs_all: bool,
+    /// Where pages go that are written back for an fsync, and others.
+    pub(crate) tiers: (Tier, Tier),
+    /// Segments of absorbed data above which some are moved to the device, if data is absorbed.
+    pub(crate) absorbed_high: Option<u32>,
+    /// The range lock of a contended file.
+    pub(crate) range_lock: RangeLock,
+    /// What a task does that finds its range taken.
+    pub(crate) range_wait: RangeWait,
+    /// Whether tasks queue for ranges of files.
+    pub(crate) ranges_queue: bool,
+    pub(crate) rules: VolumeRules,
+}
+
+impl FileOptions {
+    /// Where pages go that are written back for an fsync, or not.
+    fn tier(&self, for_sync: bool) -> Tier {
+        match for_sync {
+            true => self.tiers.0,
+            false => self.tiers.1,
+        }
+    }
+}
+
+/// The content of a volume's files.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) store: Arc<Store>,
+    pub(crate) inodes: Arc<Inodes>,
+    /// Woken by what is dirty or misplaced.
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) options: FileOptions,
+    /// Where the content is.
+    pub(crate) body: Body,
+    pub(crate) pages: PageCache,
+    /// Parts of files that the device is reading ahead.
+    pub(crate) read_ahead: ReadAhead,
+}
 
 /// The inode, if it is a regular file.
 fn regular(inode: &InodeRef) -> Result<&Arc<Inode>> {
@@ -76,11 +135,11 @@ fn regular(inode: &InodeRef) -> Result<&Arc<Inode>> {
     }
 }
 
-impl Volume {
+impl Files {
     /// Gives reserved blocks back.
     fn unreserve(&self, core: CoreId, blocks: u32) {
         if blocks > 0 {
-            self.space.unreserve(core, blocks);
+            self.store.space.unreserve(core, blocks);
         }
     }
 }

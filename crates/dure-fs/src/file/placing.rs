@@ -13,8 +13,8 @@ use dure_store::placement::Target;
 use super::map::path::node_start;
 use super::map::room::extend;
 use super::map::{MapReader, NodePlaces};
+use crate::file::Files;
 use crate::inode::Inode;
-use crate::volume::Volume;
 
 /// Log bytes a page may take besides its slot: two notes about blocks.
 const NOTE_BYTES: usize = 56;
@@ -43,7 +43,7 @@ impl Needs {
     }
 }
 
-impl Volume {
+impl Files {
     /// Finds the slots of these pages, which ascend, and the nodes that an operation on them makes
     /// dirty. `crc` is asked for the checksum of what a page is to hold, and told its present slot.
     /// The caller holds the inode.

@@ -48,9 +48,10 @@ use dure_sync::range_lock::{ByteRange, RangeGuard, RangeLock, Waits};
 
 use super::FILE_BYTES_MAX;
 use super::body::Body;
+use crate::file::Files;
 use crate::inode::Inode;
 use crate::ranks::RANGE;
-use crate::volume::{RangeWait, Volume};
+use crate::volume::RangeWait;
 
 /// A range of a file, held by this task.
 pub(super) type Range<'i> = RangeGuard<'i, RANGE>;
@@ -131,19 +132,19 @@ impl Inode {
 
     /// The same for a call that is about to take a range: where tasks queue, the file has one.
     #[inline]
-    pub(super) fn ranges_in(&self, volume: &Volume) -> Ranges<'_> {
+    pub(super) fn ranges_in(&self, files: &Files) -> Ranges<'_> {
         let ranges = self.ranges();
-        if ranges.are_locked() || !volume.options.ranges_queue() {
+        if ranges.are_locked() || !files.options.ranges_queue {
             return ranges;
         }
-        self.make_ranges(volume)
+        self.make_ranges(files)
     }
 
     #[cold]
-    fn make_ranges(&self, volume: &Volume) -> Ranges<'_> {
-        let _held = (volume.body == Body::Direct).then(|| self.lock_writeback());
+    fn make_ranges(&self, files: &Files) -> Ranges<'_> {
+        let _held = (files.body == Body::Direct).then(|| self.lock_writeback());
         let mut state = self.state().write_keep_cached();
-        self.make_contended(&mut state, volume);
+        self.make_contended(&mut state, files);
         drop(state);
         self.ranges()
     }

@@ -56,7 +56,10 @@ impl FileSystem {
         mode: ReadMode,
     ) -> Result<usize> {
         let inode = super::regular(inode)?;
-        self.0.body.read(&self.0, inode, (offset, buf), mode)
+        self.0
+            .files
+            .body
+            .read(&self.0.files, inode, (offset, buf), mode)
     }
 
     /// Begins to read into `buf` from `offset` on, through the page cache. What is not in memory is
@@ -66,7 +69,11 @@ impl FileSystem {
     /// As [`FileSystem::read`].
     pub fn begin_read(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<Begun> {
         let inode = super::regular(inode)?;
-        let begun = self.0.body.begin_read(&self.0, inode, (offset, buf))?;
+        let begun = self
+            .0
+            .files
+            .body
+            .begin_read(&self.0.files, inode, (offset, buf))?;
         Ok(match begun {
             Begun::Read(count) => Begun::Read(count),
             Begun::UnderWay(count, readings) => Begun::UnderWay(count, UnderWay(readings)),
@@ -86,7 +93,7 @@ impl FileSystem {
         buf: &mut [u8],
     ) -> Result<usize> {
         let file = super::regular(inode)?;
-        self.0.end_readings(file, under_way.0);
+        self.0.files.end_readings(file, under_way.0);
         let at = offset.saturating_add(to_u64(read));
         match self.read(inode, at, &mut buf[read..], ReadMode::Cached) {
             Ok(more) => Ok(read + more),
@@ -97,19 +104,19 @@ impl FileSystem {
 
     /// Ends a read whose bytes nobody wants any more; waits for nothing.
     pub fn cancel_read(&self, under_way: UnderWay) {
-        self.0.give_readings_up(under_way.0);
+        self.0.files.give_readings_up(under_way.0);
     }
 
     /// Waits until a read that this core has begun may have got further. False: none of them is
     /// under way as far as can be told, so that one of them is to be ended.
     #[must_use]
     pub fn wait_for_reads(&self) -> bool {
-        self.0.region.wait_any()
+        self.0.store.region.wait_any()
     }
 
     /// Looks whether reads that were begun have got further, and waits for nothing.
     pub fn poll_reads(&self) {
-        self.0.region.poll();
+        self.0.store.region.poll();
     }
 
     /// Whether such a read would wait for the medium or for another task, as far as can be told
@@ -117,8 +124,8 @@ impl FileSystem {
     #[must_use]
     pub fn read_waits(&self, inode: &InodeRef, offset: u64, len: usize) -> bool {
         super::regular(inode).is_ok_and(|inode| {
-            let body = self.0.body;
-            body.read_waits(&self.0, inode, (offset, len))
+            let body = self.0.files.body;
+            body.read_waits(&self.0.files, inode, (offset, len))
         })
     }
 }

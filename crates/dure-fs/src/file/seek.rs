@@ -43,7 +43,7 @@ impl FileSystem {
         if let Some(known) = known(inode, offset, target) {
             return Ok(known);
         }
-        self.0.body.seek(&self.0, inode, offset, target)
+        self.0.files.body.seek(&self.0.files, inode, offset, target)
     }
 }
 

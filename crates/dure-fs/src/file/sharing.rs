@@ -9,9 +9,10 @@ use super::direct::StoredTime;
 use super::marks::OverwriteMarks;
 use super::seek_hint::Stretches;
 use super::sync_rounds::SyncRounds;
+use crate::file::Files;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::{OVERWRITES, RANGE};
-use crate::volume::{RangeWait, Volume};
+use crate::volume::RangeWait;
 
 /// See the module. Made once, by a task that holds the inode.
 #[derive(Debug, Default)]
@@ -103,13 +104,13 @@ impl Inode {
     /// shared lock. The caller holds the inode exclusively; without a page cache also the write-back
     /// lock, which it gives up before it changes anything more.
     #[cold]
-    pub(super) fn make_contended(&self, _exclusive: &mut InodeState, volume: &Volume) {
-        let config = volume.options.range_lock;
+    pub(super) fn make_contended(&self, _exclusive: &mut InodeState, files: &Files) {
+        let config = files.options.range_lock;
         if !config.policy().is_whole_file() {
             self.sharing().contended.get_or_init(|| {
                 Box::new(Contended {
-                    ranges: RangeLock::within(config, &volume.range_words),
-                    wait: volume.options.range_wait,
+                    ranges: RangeLock::within(config, &files.inodes.range_words),
+                    wait: files.options.range_wait,
                     growth: Growth::default(),
                     overwrites: Overwrites::default(),
                     sync_rounds: SyncRounds::default(),

@@ -18,8 +18,9 @@ use super::body::Body;
 use super::cached::{Extent, Way};
 use super::marks::PendingMarks;
 use super::sync_rounds::{SyncRounds, Turn};
+use crate::file::Files;
 use crate::inode::{Inode, InodeRef, InodeState};
-use crate::volume::{FileSystem, FsyncScope, Volume};
+use crate::volume::{FileSystem, FsyncScope};
 
 /// What fsync makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,15 +41,15 @@ impl FileSystem {
         if volume.options.read_only {
             return Ok(());
         }
-        volume.check_writable()?;
-        volume.write_back_transaction();
+        volume.store.check_writable()?;
+        volume.files.write_back_transaction();
         let shared = inode.inode();
         if inode.kind() == FileKind::File {
-            return volume.sync_file(shared, scope);
+            return volume.files.sync_file(shared, scope);
         }
         // Shared: a sync that has nothing to do writes nothing that readers read.
         let marks = shared.state().read().all_marks();
-        volume.commit_inode(shared, scope, marks)
+        volume.files.commit_inode(shared, scope, marks)
     }
 
     /// Whether [`FileSystem::fsync`] would wait for the medium, or for so many pages that somebody
@@ -56,9 +57,9 @@ impl FileSystem {
     /// a moment later.
     #[must_use]
     pub fn fsync_waits(&self, inode: &InodeRef) -> bool {
-        let body = self.0.body;
+        let body = self.0.files.body;
         match crate::file::regular(inode) {
-            Ok(inode) => body.fsync_waits(&self.0, inode),
+            Ok(inode) => body.fsync_waits(&self.0.files, inode),
             // Of names there is the commit only.
             Err(_) => self.reads_wait(),
         }
@@ -73,15 +74,15 @@ impl FileSystem {
         if volume.options.read_only {
             return Ok(());
         }
-        volume.check_writable()?;
-        volume.write_access_times();
-        let written = volume.body.write_back_all(volume);
-        volume.commit_all()?;
+        volume.store.check_writable()?;
+        volume.inodes.write_access_times();
+        let written = volume.files.body.write_back_all(&volume.files);
+        volume.store.commit_all()?;
         written
     }
 }
 
-impl Volume {
+impl Files {
     /// The end of a call that has changed the data of a file, and holds no lock any more: what
     /// [`end_call`](dure_store::Store::end_call) does, and with `nvram_absorb=all` the data is in persistent
     /// memory.
@@ -90,9 +91,9 @@ impl Volume {
     /// As [`FileSystem::fsync`].
     #[inline]
     pub(super) fn end_data_call(&self, inode: &Arc<Inode>) -> Result<()> {
-        match self.options.absorbs_all() {
+        match self.options.absorbs_all {
             true => self.sync_file(inode, SyncScope::Data),
-            false => self.end_call(),
+            false => self.store.end_call(),
         }
     }
 
@@ -111,7 +112,7 @@ impl Volume {
         if let Some(marks) = self.marks_if_clean(inode) {
             return self.commit_inode(inode, SyncScope::All, marks);
         }
-        if rounds.turn(self.options.volume_rules.later_round) == Turn::Covered {
+        if rounds.turn(self.options.rules.later_round) == Turn::Covered {
             return Ok(());
         }
         let held = inode.lock_writeback();
@@ -132,18 +133,18 @@ impl Volume {
         mut marks: PendingMarks,
     ) -> Result<()> {
         if scope == SyncScope::All {
-            self.write_access_time(inode);
+            self.inodes.write_access_time(inode);
         }
         marks.note(inode.attribute_writer());
         marks.note(inode.data_writer());
         inode.overwrite_marks().for_each(|mark| marks.note(mark));
-        let marks = marks.pending(|mark| self.journal().is_valid(mark));
+        let marks = marks.pending(|mark| self.store.journal().is_valid(mark));
         if marks.is_empty() {
             return Ok(());
         }
         match self.options.fsync {
-            FsyncScope::Closure => self.commit(marks),
-            FsyncScope::All => self.commit_all(),
+            FsyncScope::Closure => self.store.commit(marks),
+            FsyncScope::All => self.store.commit_all(),
         }
     }
 }

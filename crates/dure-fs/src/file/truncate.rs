@@ -1,7 +1,7 @@
 //! Making files shorter and longer.
 //!
 //! **Structure.** The [body](super::body) knows how a file becomes longer, and how the page in
-//! which a shorter one ends gets a zero tail. What it calls then, [`Volume::cut`], is one operation
+//! which a shorter one ends gets a zero tail. What it calls then, [`Files::cut`], is one operation
 //! if few slots go (see `map::free`); else the first one also logs an intent {inode, size} in the
 //! orphan list, and further ones free the rest. The end of an inode is freed likewise.
 //!
@@ -25,8 +25,8 @@ use super::bytes::pages_up_to;
 use super::map::path::{FILE_PAGES_MAX, HEIGHT_MAX};
 use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit};
 use super::state::Cut;
+use crate::file::Files;
 use crate::inode::{Inode, InodeRef, OrphanPlace};
-use crate::volume::Volume;
 
 /// Nodes an entry in the orphan list makes dirty at most: an orphan node, and a new one after it.
 const ORPHAN_NODES: u32 = 2;
@@ -37,7 +37,7 @@ const _: () = assert!(
     "the first operation of a truncate fits the smallest log"
 );
 
-impl Volume {
+impl Files {
     /// Sets the size of a regular file. The caller holds no inode lock.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Volume {
     /// file is to end cannot be read.
     pub(crate) fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let inode = super::regular(inode)?;
-        self.check_writable()?;
+        self.store.check_writable()?;
         if size > FILE_BYTES_MAX {
             return Err(Error::TooLarge);
         }
@@ -59,8 +59,8 @@ impl Volume {
     pub(super) fn cut(&self, inode: &Arc<Inode>, size: u64, tail: Option<Target>) -> Result<()> {
         let cut = self.cut_first(inode, size, tail.as_ref());
         if let (Some(target), Err(_)) = (tail, &cut) {
-            self.placement.release(&[target]);
-            self.unreserve(self.partition(), 1);
+            self.store.placement.release(&[target]);
+            self.unreserve(self.store.partition(), 1);
         }
         if cut? { self.finish_cut(inode) } else { Ok(()) }
     }
@@ -68,8 +68,10 @@ impl Volume {
     /// The first operation of a truncate; true when slots are left to be freed.
     fn cut_first(&self, inode: &Arc<Inode>, size: u64, tail: Option<&Target>) -> Result<bool> {
         let gone = pages_up_to(size);
-        let slot = self.orphan_slot()?;
-        let mut op = self.op(OpKind::Truncate, OpClass::Delete, CUT_NODES)?;
+        let slot = self.inodes.orphan_slot()?;
+        let mut op = self
+            .store
+            .op(OpKind::Truncate, OpClass::Delete, CUT_NODES)?;
         let mut state = inode.state().write();
         let now = op.time();
         let mut data = inode.data_draft(&state);
@@ -102,7 +104,7 @@ impl Volume {
             if inode.state().read().file().cut.is_none() {
                 return Ok(());
             }
-            let mut op = self.op(
+            let mut op = self.store.op(
                 OpKind::Truncate,
                 OpClass::Delete,
                 FREE_NODES_MAX + ORPHAN_NODES,
@@ -123,7 +125,7 @@ impl Volume {
             }
             inode.data_stored(&mut state, &data, op.finish());
             if done && let Some(cut) = state.file_mut().cut.take() {
-                self.orphans.give(cut.intent);
+                self.inodes.orphans.give(cut.intent);
             }
         }
     }
@@ -145,7 +147,7 @@ impl Volume {
     /// the end stay hidden, as between two steps of a truncate.
     ///
     /// # Errors
-    /// As [`Volume::free_contents`].
+    /// As [`Files::free_contents`].
     pub(crate) fn resume_truncate(
         &self,
         inode: &InodeRef,
@@ -168,7 +170,9 @@ impl Volume {
     /// too.
     fn shrink(&self, inode: &Inode, to_page: u64) -> Result<bool> {
         let _held = inode.lock_writeback();
-        let mut op = self.op(OpKind::Truncate, OpClass::Delete, FREE_NODES_MAX)?;
+        let mut op = self
+            .store
+            .op(OpKind::Truncate, OpClass::Delete, FREE_NODES_MAX)?;
         let mut state = inode.state().write();
         let mut data = inode.data_draft(&state);
         let mut edit = MapEdit::new(self, &mut op, inode, &mut data);

@@ -86,14 +86,14 @@ impl FileSystem {
     /// A page takes a block, and up to three more if it is the first of a part of its file: each
     /// 4 KiB of the map serves 256 pages or so.
     pub fn promise_room(&self, blocks: u64) -> u64 {
-        self.0.space.promise(blocks)
+        self.0.store.space.promise(blocks)
     }
 
     /// Blocks of 4 KiB that any call can have, less a few that each core has set aside. Reads one
     /// cache line; [`FileSystem::statistics`] is exact.
     #[must_use]
     pub fn room_at_hand(&self) -> u64 {
-        self.0.space.pool()
+        self.0.store.space.pool()
     }
 
     /// Whether a write of so many bytes would wait for the medium or for another task, or sleep
@@ -102,8 +102,8 @@ impl FileSystem {
     #[must_use]
     pub fn write_waits(&self, inode: &InodeRef, offset: u64, len: usize) -> bool {
         crate::file::regular(inode).is_ok_and(|inode| {
-            let body = self.0.body;
-            body.write_waits(&self.0, inode, (offset, len))
+            let body = self.0.files.body;
+            body.write_waits(&self.0.files, inode, (offset, len))
         })
     }
 
@@ -116,26 +116,27 @@ impl FileSystem {
         stamp: Stamp,
     ) -> Result<usize> {
         let inode = crate::file::regular(inode)?;
-        self.0.check_writable()?;
+        self.0.store.check_writable()?;
         let left = FILE_BYTES_MAX.saturating_sub(offset);
         if left == 0 && !data.is_empty() {
             return Err(Error::TooLarge);
         }
         let data = &data[..data.len().min(to_usize(left))];
-        let ranges = inode.ranges_in(&self.0);
+        let ranges = inode.ranges_in(&self.0.files);
         let range = match self.0.options.volume_rules.ranges {
             RangeRule::Broken(left_out) => ranges.take_elsewhere(left_out),
             _ => {
-                let (from, len) = self.0.body.claim(offset, data.len());
+                let (from, len) = self.0.files.body.claim(offset, data.len());
                 ranges.take(from, len)
             }
         };
         let to = (inode, range);
         let done = self
             .0
+            .files
             .body
-            .write(&self.0, to, (offset, data), room, stamp)?;
-        self.0.end_data_call(inode)?;
+            .write(&self.0.files, to, (offset, data), room, stamp)?;
+        self.0.files.end_data_call(inode)?;
         Ok(done)
     }
 
@@ -146,14 +147,18 @@ impl FileSystem {
     /// As [`FileSystem::write`].
     pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
         let inode = crate::file::regular(inode)?;
-        self.0.check_writable()?;
+        self.0.store.check_writable()?;
         if data.is_empty() {
             return Ok((inode.state().seek_hint().size(), 0));
         }
-        inode.ranges_in(&self.0);
+        inode.ranges_in(&self.0.files);
         let range = inode.take_end(u64::MAX);
-        let done = self.0.body.append(&self.0, (inode, range), data)?;
-        self.0.end_data_call(inode)?;
+        let done = self
+            .0
+            .files
+            .body
+            .append(&self.0.files, (inode, range), data)?;
+        self.0.files.end_data_call(inode)?;
         Ok(done)
     }
 }

@@ -16,7 +16,8 @@ use dure_sync::{CoreId, PerCore};
 
 use super::times::{SECOND_NANOS, nanos, time};
 use super::{Inode, StateChange};
-use crate::volume::{AccessTime, Volume};
+use crate::inode::Inodes;
+use crate::volume::AccessTime;
 
 const DAY_NANOS: u64 = 24 * 3600 * SECOND_NANOS;
 
@@ -166,16 +167,13 @@ impl AccessTimes {
     }
 }
 
-impl Volume {
+impl Inodes {
     /// Writes all pending access times, an operation each. The caller holds no inode lock.
     pub(crate) fn write_access_times(&self) {
         if !self.access_times.take() {
             return;
         }
-        for inode in self
-            .inodes
-            .collect(|inode| inode.access_time().is_pending())
-        {
+        for inode in self.cache.collect(|inode| inode.access_time().is_pending()) {
             self.write_access_time(inode.inode());
         }
     }
@@ -186,7 +184,10 @@ impl Volume {
         if !inode.access_time().is_pending() {
             return;
         }
-        let Some(mut op) = self.op_at_hand(OpKind::Attributes, OpClass::Delete, 1) else {
+        let Some(mut op) = self
+            .store
+            .op_at_hand(OpKind::Attributes, OpClass::Delete, 1)
+        else {
             inode.access_time().clear();
             inode.state().changed_shared(StateChange::Made);
             return;

@@ -12,7 +12,7 @@ use dure_store::error::{Error, Result};
 use dure_store::format::bucket::LEVELS_MAX;
 
 use super::{Access, Inode};
-use crate::volume::{DirectoryRule, Volume};
+use crate::volume::DirectoryRule;
 
 /// Bucket nodes that the first attempt of an operation may make and free, besides those it touches
 /// anyway.
@@ -69,8 +69,8 @@ pub(crate) struct Scope {
 impl Scope {
     /// How to lock a directory whose entries are to change: shared once two such changes have
     /// contended.
-    pub(crate) fn access(self, volume: &Volume, directory: &Inode) -> Access {
-        let share = match volume.options.volume_rules.directories {
+    pub(crate) fn access(self, rule: DirectoryRule, directory: &Inode) -> Access {
+        let share = match rule {
             DirectoryRule::WhenContended => directory.is_contended(),
             DirectoryRule::AtOnce | DirectoryRule::Uncounted(_) => true,
             DirectoryRule::Exclusive => false,

@@ -138,7 +138,7 @@ impl FileSystem {
         }
         drop(state);
         let mut state = inode.state().write();
-        self.0.load_fold(&mut state)?;
+        self.0.directories.load_fold(&mut state)?;
         let plain = inode.plain_part(&state, &inode.attributes());
         let plain = plain.expect("the fold has just been loaded");
         let data = inode.data_part(&state);
@@ -171,13 +171,13 @@ impl FileSystem {
     /// The attributes of the inode, if they are cached; takes no lock and writes nothing shared.
     #[must_use]
     pub fn peek_attributes(&self, id: InodeId) -> Option<Attributes> {
-        self.0.attribute_cache.get(id)
+        self.0.inodes.attribute_cache.get(id)
     }
 
     /// As `FileSystem::permissions`, if they are cached; takes no lock and writes nothing shared.
     #[must_use]
     pub fn peek_permissions(&self, id: InodeId) -> Option<Permissions> {
-        let plain = self.0.attribute_cache.plain(id)?;
+        let plain = self.0.inodes.attribute_cache.plain(id)?;
         Some(Permissions::of(id.kind(), &plain))
     }
 }

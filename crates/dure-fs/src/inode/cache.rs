@@ -18,10 +18,9 @@ use dure_store::units::{Ino, to_u64, to_usize};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, CachePadded, Counter, OnceLock, PerCore, PerCoreRwLock};
 
-use super::{Home, Inode, InodeRef, InodeState};
+use super::{Above, Home, Inode, InodeRef, InodeState, Inodes};
 use crate::file::PendingMarks;
 use crate::ranks::INODE_SHARD;
-use crate::volume::Volume;
 
 /// Minimum and maximum number of shards of one partition: inodes of one node, and of as many
 /// adjacent nodes as there is room for, are in different ones.
@@ -114,10 +113,10 @@ impl InodeCache {
         }
     }
 
-    /// Gives the cache its volume, once that is in its `Arc`.
-    pub(crate) fn attach(&self, volume: &Arc<Volume>) {
+    /// Tells the inodes what they belong to, and what is above them.
+    pub(crate) fn attach(&self, inodes: &Inodes, above: impl Fn() -> Box<dyn Above>) {
         for place in &self.places {
-            let home = Arc::new(Home::new(volume));
+            let home = Arc::new(Home::new(inodes, above()));
             assert!(
                 place.home.set(home).is_ok(),
                 "the inode cache is attached to a second volume"
@@ -261,13 +260,13 @@ impl InodeCache {
 
     /// Whether this core has found a shard in which nothing could make room.
     #[inline]
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         self.crowded.local().load(Ordering::Relaxed) != 0
     }
 
     /// Unused inodes that have pages or access times, pinned, of the last such shard found; `most` of
     /// its inodes are looked at.
-    pub(super) fn take_crowded(&self, most: usize) -> Vec<InodeRef> {
+    pub(crate) fn take_crowded(&self, most: usize) -> Vec<InodeRef> {
         let ino = self.crowded.local().swap(0, Ordering::Relaxed);
         let shard = self.shard(Ino(ino)).read();
         let behind = shard.inodes.range(shard.hand..);
@@ -392,13 +391,13 @@ fn may_go(inode: &Arc<Inode>, left: &mut PendingMarks) -> bool {
 /// overwritten, evicted, loaded again and renamed: without the mark of the overwrite, which is in no
 /// granule of the inode, the name would survive and the content might not.
 fn is_settled(inode: &Inode, state: &InodeState) -> bool {
-    let volume = inode.state().volume();
-    let journal = volume.as_ref().and_then(|volume| volume.journal_if_any());
+    let store = inode.state().store();
+    let journal = store.as_ref().and_then(|store| store.journal_if_any());
     let valid = |mark| journal.is_none_or(|journal| journal.is_valid(mark));
     let unwritten = inode.access_time().is_pending()
-        && volume
+        && store
             .as_ref()
-            .is_some_and(|volume| volume.check_writable().is_ok());
+            .is_some_and(|store| store.check_writable().is_ok());
     !inode.pins.is_unlinked()
         && !unwritten
         && state.is_clean()

@@ -19,7 +19,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{Access, FreeIno, FreeSlot, Inode, InodeRef};
-use crate::volume::Volume;
+use crate::inode::Inodes;
 
 /// Nodes for which an operation has room that makes a carrier: as those that make a name.
 const CARRIER_NODES: u32 = 4;
@@ -58,13 +58,15 @@ pub(crate) fn store_new(op: &mut Op<'_>, node: &NodeRef, record: &InodeRecord) {
     }
 }
 
-impl Volume {
+impl Inodes {
     /// A file that no task can name: what its attributes hold is deleted with its last pin, or by
     /// the next mount.
     pub(crate) fn carrier(&self) -> Result<InodeRef> {
         let free = self.free_ino()?;
         let slot = self.orphan_slot()?;
-        let mut op = self.op(OpKind::Create, OpClass::Normal, CARRIER_NODES)?;
+        let mut op = self
+            .store
+            .op(OpKind::Create, OpClass::Normal, CARRIER_NODES)?;
         // Dropped before the op, which may give back the nid of the node that the number is in.
         let mut free = free;
         let (ino, node) = free.place(&mut op, self)?;
@@ -87,7 +89,7 @@ impl Volume {
         record.attributes.flags = U32::new(FLAG_ORPHAN);
         store_new(&mut op, &node, &record);
         slot.fill(&mut op, ino, INTENT_DELETE);
-        let inode = Inode::new(self.inodes.home(ino), node, &record)?;
+        let inode = Inode::new(self.cache.home(ino), node, &record)?;
         let mark = op.finish();
         inode.state().write_ordered().note_mark(mark);
         let mut held = inode.lock_attributes(Access::Attributes);
@@ -95,7 +97,7 @@ impl Volume {
         held.get().linkable = linkable == Linkable::Yes;
         drop(held);
         free.used();
-        self.counters.inodes.add(1);
-        self.inodes.insert(inode)
+        self.counters.used.add(1);
+        self.cache.insert(inode)
     }
 }

@@ -15,14 +15,15 @@
 //! from then on no task can pin it. **On a crash** the orphan slots name what must be freed at the
 //! next mount.
 
+mod above;
 mod access_time;
 mod attempt;
 mod attribute_cache;
 mod attribute_lock;
 mod attributes;
 mod cache;
-mod delete;
 mod id;
+mod last_listed;
 mod last_writer;
 mod lock;
 mod make;
@@ -33,8 +34,11 @@ mod state;
 mod state_change;
 mod state_lock;
 pub(crate) mod times;
+mod weight;
 mod writeback_lock;
 
+use dure_store::Store;
+use dure_store::alloc::AllocPolicy;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{AttributesRecord, DataHead, InodeData, InodeRecord, Time};
 use dure_store::format::name::FileKind;
@@ -42,9 +46,11 @@ use dure_store::node::NodeRef;
 use dure_store::op::Op;
 use dure_store::units::{Ino, Mark};
 use dure_sync::atomic::Ordering;
-use dure_sync::{Arc, OnceLock};
+use dure_sync::range_lock::{Policy, WordBudget};
+use dure_sync::{Arc, Counter, OnceLock};
 use zerocopy::IntoBytes;
 
+pub(crate) use above::Above;
 pub(crate) use access_time::AccessTimes;
 pub(crate) use attempt::{Attempt, Scope, attempts};
 pub(crate) use attribute_cache::AttributeCache;
@@ -52,8 +58,8 @@ pub(crate) use attribute_lock::AttributeState;
 pub use attributes::{Attributes, NewInode, Permissions};
 pub(crate) use attributes::{MODE_BITS, SET_GROUP_ID, asked};
 pub(crate) use cache::{InodeCache, Unlinked};
-pub(crate) use delete::Weight;
 pub use id::InodeId;
+pub(crate) use last_listed::LastListed;
 pub(crate) use lock::{Access, LockedInodes};
 pub(crate) use make::{Linkable, blank_record, store_new};
 pub(crate) use orphan::{FreeSlot, OrphanPlace, Orphans};
@@ -66,10 +72,11 @@ pub(crate) use state_change::StateChange;
 pub(crate) use state_lock::Home;
 use state_lock::{ForAttributes, ForContent, ForData};
 use times::latest;
+pub(crate) use weight::Weight;
 pub(crate) use writeback_lock::HeldWriteback;
 
 use crate::file::{FileState, Sharing, VisibleSize};
-use crate::volume::{AccessTime, Volume};
+use crate::volume::AccessTime;
 
 /// Bytes of an inode in memory, with the line of its reference counts and its place in the cache (a
 /// key and a pointer in a tree whose nodes are half full at least). Pages, and what a file has that
@@ -79,6 +86,83 @@ const _: () = assert!(INODE_BYTES <= 640, "a million inodes are to fit 640 MB");
 
 /// Maximum number of names of one inode.
 pub(crate) const LINKS_MAX: u32 = 1 << 31;
+
+/// What the mount options say about inodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InodeOptions {
+    pub(crate) read_only: bool,
+    /// When reads of a file or symbolic link change its access time, and those of a directory.
+    pub(crate) access_times: (AccessTime, AccessTime),
+    /// The lock of a file's content.
+    pub(crate) file_lock: Policy,
+}
+
+/// The inodes of a volume: those in memory, numbers for new ones, and the slots of those without a
+/// name.
+#[derive(Debug)]
+pub(crate) struct Inodes {
+    pub(crate) store: Arc<Store>,
+    pub(crate) options: InodeOptions,
+    pub(crate) cache: InodeCache,
+    /// Attributes that are read without a lock.
+    pub(crate) attribute_cache: Arc<AttributeCache>,
+    pub(crate) pools: InodePools,
+    pub(crate) orphans: Orphans,
+    pub(crate) access_times: AccessTimes,
+    /// Directories whose inodes will be asked for soon.
+    pub(crate) last_listed: LastListed,
+    /// The words of all files' range locks.
+    pub(crate) range_words: Arc<WordBudget>,
+    pub(crate) counters: InodeCounters,
+}
+
+/// How much memory inodes may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InodeShares {
+    /// Per-core parts of the volume.
+    pub(crate) cores: usize,
+    /// Inodes in memory.
+    pub(crate) inodes: usize,
+    /// Bytes of the attribute cache.
+    pub(crate) table_bytes: u64,
+    /// Bytes of the words of range locks.
+    pub(crate) range_bytes: u64,
+}
+
+impl Inodes {
+    /// Those of a store that was just mounted; none is in memory.
+    pub(crate) fn new(
+        store: Arc<Store>,
+        alloc: AllocPolicy,
+        options: InodeOptions,
+        shares: InodeShares,
+    ) -> Inodes {
+        let InodeShares { cores, .. } = shares;
+        let counters = InodeCounters::default();
+        counters.used.add(store.inodes_found);
+        Inodes {
+            store,
+            options,
+            cache: InodeCache::new(shares.inodes, cores),
+            attribute_cache: Arc::new(AttributeCache::new(shares.table_bytes)),
+            pools: InodePools::new(cores, alloc),
+            orphans: Orphans::new(cores),
+            access_times: AccessTimes::new(cores),
+            last_listed: LastListed::new(cores),
+            range_words: Arc::new(WordBudget::of_bytes(shares.range_bytes)),
+            counters,
+        }
+    }
+}
+
+/// What is counted about inodes.
+#[derive(Debug, Default)]
+pub(crate) struct InodeCounters {
+    /// Inodes in use: what the mount found, and what operations have made and freed since.
+    pub(crate) used: Counter,
+    /// Deletions of unlinked inodes that failed and are left to the next mount.
+    pub(crate) deletions_left: Counter,
+}
 
 /// An inode in memory.
 #[derive(Debug)]
@@ -186,9 +270,13 @@ impl Inode {
     }
 
     /// Notes a read. The caller holds the inode lock, shared or exclusively.
-    pub(crate) fn note_read(&self, volume: &Volume, state: &InodeState) {
-        let policy = volume.options.access_time_of(self.kind);
-        if policy == AccessTime::Never || volume.options.read_only {
+    pub(crate) fn note_read(&self, inodes: &Inodes, state: &InodeState) {
+        let (files, directories) = inodes.options.access_times;
+        let policy = match self.kind {
+            FileKind::Directory => directories,
+            _ => files,
+        };
+        if policy == AccessTime::Never || inodes.options.read_only {
             return;
         }
         let changed = match state.if_directory() {
@@ -199,9 +287,12 @@ impl Inode {
             }
             None => state.if_file().and_then(FileState::written),
         };
-        if self.access_time().touch(policy, changed, volume.now()) {
+        if self
+            .access_time()
+            .touch(policy, changed, inodes.store.now())
+        {
             self.state().changed_shared(StateChange::Made);
-            volume.access_times.note(volume.partition());
+            inodes.access_times.note(inodes.store.partition());
         }
     }
 

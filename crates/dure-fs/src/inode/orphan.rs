@@ -19,8 +19,8 @@ use dure_sync::{CoreId, Mutex, PerCore};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::inode::Inodes;
 use crate::ranks::ORPHANS;
-use crate::volume::Volume;
 
 const SLOT_BYTES: usize = size_of::<OrphanSlot>();
 
@@ -130,11 +130,11 @@ fn places(node: &NodeRef, partition: CoreId) -> impl Iterator<Item = OrphanPlace
     })
 }
 
-impl Volume {
+impl Inodes {
     /// A free orphan slot of the current core's partition; makes a node with more when all are
     /// taken. The caller holds no inode lock.
     pub(crate) fn orphan_slot(&self) -> Result<FreeSlot<'_>> {
-        let partition = self.alloc_partition();
+        let partition = self.store.alloc_partition();
         loop {
             if let Some(free) = self.orphans.pop(partition) {
                 return Ok(free);
@@ -145,7 +145,7 @@ impl Volume {
 
     /// Appends a node to the partition's chain.
     fn grow_orphans(&self, partition: CoreId) -> Result<()> {
-        let mut op = self.op(OpKind::Orphan, OpClass::Delete, 2)?;
+        let mut op = self.store.op(OpKind::Orphan, OpClass::Delete, 2)?;
         let node = op.new_node(NodeKind::Orphan)?;
         // Held until the handle has joined: two tasks that grow the chain at once must append one
         // after the other.
@@ -164,12 +164,12 @@ impl Volume {
     pub(crate) fn read_orphans(&self) -> Result<Vec<(OrphanPlace, OrphanSlot)>> {
         let mut taken = Vec::new();
         let mut seen = BTreeSet::new();
-        for number in 0..self.layout.journals {
+        for number in 0..self.store.layout.journals {
             let partition =
-                CoreId::new(u16::try_from(number).expect("a volume has at most 1000 partitions"));
+                CoreId::new(u16::try_from(number).expect("a inodes has at most 1000 partitions"));
             let mut next = 1 + u64::from(number);
             while next != 0 {
-                let node = self.node(Nid(next), NodeKind::Orphan.of_none())?;
+                let node = self.store.node(Nid(next), NodeKind::Orphan.of_none())?;
                 if !seen.insert(node.nid) {
                     return Err(orphan::met_twice(node.nid));
                 }

@@ -23,8 +23,7 @@ use dure_store::units::Ino;
 use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use dure_sync::{Arc, Counted, PerCoreCounted, PerCoreRef, PerCoreRefs};
 
-use super::{Inode, InodeId};
-use crate::volume::Volume;
+use super::{Above, Inode, InodeId, Inodes};
 
 /// The uses of an inode, and what is read when it is pinned: nothing here changes when its state
 /// does, so that pins share no line with changes.
@@ -74,7 +73,7 @@ impl PerCoreCounted for Inode {
 
     fn ended(this: &Arc<Inode>) {
         if this.unpin() {
-            this.unpinned(|| this.state().volume());
+            this.unpinned(this.state().above());
         }
     }
 }
@@ -123,20 +122,16 @@ impl Inode {
     }
 
     /// The last pin is gone.
-    fn unpinned<V: Deref<Target = Volume>>(&self, volume: impl FnOnce() -> Option<V>) {
+    fn unpinned(&self, above: &dyn Above) {
         // Acquire: pairs with the Release in `claim`, and below with that in `set_unlinked`.
         if self.pins.dying.load(Ordering::Acquire) {
             return;
         }
         let unlinked = self.pins.unlinked.load(Ordering::Acquire);
-        if (unlinked || self.access_time().is_pending())
-            && let Some(volume) = volume()
-        {
-            if unlinked {
-                volume.delete_unpinned(self);
-            } else {
-                volume.relieve_inodes();
-            }
+        if unlinked {
+            above.delete_unpinned(self);
+        } else if self.access_time().is_pending() {
+            above.relieve_inodes();
         }
     }
 
@@ -169,7 +164,7 @@ impl Inode {
 
     /// Sets or clears whether dropping the last pin deletes the inode. The caller holds the number
     /// of names exclusively (the inode's state or its attributes), and a pin.
-    pub(crate) fn set_unlinked(&self, volume: &Volume, unlinked: bool) {
+    pub(crate) fn set_unlinked(&self, inodes: &Inodes, unlinked: bool) {
         // Relaxed: only the exclusive holder of the number of names changes it. Unchanged, it is
         // not written: other cores read the line.
         if self.pins.unlinked.load(Ordering::Relaxed) == unlinked {
@@ -178,11 +173,11 @@ impl Inode {
         // Release: pairs with the Acquire in `unpinned` and `pin`; the caller drops its own pin
         // later.
         self.pins.unlinked.store(unlinked, Ordering::Release);
-        volume.inodes.name_changed(unlinked);
+        inodes.cache.name_changed(unlinked);
         if unlinked {
             // A task that read the old value opens its slot before this gets the lock; no slot is
             // opened afterwards.
-            volume.inodes.wait_for_pins(self);
+            inodes.cache.wait_for_pins(self);
             // The caller's pin is in the count, or keeps its slot's there: none that is dropped
             // here is the last.
             self.pins.per_core.close(drop);
@@ -240,11 +235,8 @@ impl InodeRef {
         drop(self);
         let inode = inode.into_object();
         // Acquire: as in `unpinned`.
-        if inode.unpin()
-            && inode.pins.unlinked.load(Ordering::Acquire)
-            && let Some(volume) = inode.state().volume()
-        {
-            volume.leave_deletion(&inode);
+        if inode.unpin() && inode.pins.unlinked.load(Ordering::Acquire) {
+            inode.state().above().leave_deletion(&inode);
         }
     }
 
@@ -255,9 +247,9 @@ impl InodeRef {
         InodeRef::new(self.id, Pin::Counted(pin))
     }
 
-    /// Drops it for a caller that has the volume, so that the end of the pin needs no reference to
-    /// it.
-    fn release(self, volume: &Volume) {
+    /// Drops it for a caller that has what is above the inodes, so that the end of the pin needs no
+    /// reference to it.
+    fn release(self, above: &dyn Above) {
         let pin = match self.pin {
             Pin::Counted(pin) => Some(pin),
             Pin::PerCore(reference) => reference.end(),
@@ -265,7 +257,7 @@ impl InodeRef {
         if let Some(pin) = pin {
             let inode = pin.into_object();
             if inode.unpin() {
-                inode.unpinned(|| Some(volume));
+                inode.unpinned(above);
             }
         }
     }
@@ -307,18 +299,19 @@ impl Clone for InodeRef {
     }
 }
 
-/// A pin whose user has the volume when it drops it.
+/// A pin whose user has what is above the inodes when it drops it.
 #[derive(Debug)]
 pub(crate) struct LocalRef<'v> {
     /// `None` only while it is dropped.
     pin: Option<InodeRef>,
-    volume: &'v Volume,
+    inodes: &'v Inodes,
+    above: &'v dyn Above,
 }
 
 impl<'v> LocalRef<'v> {
-    pub(crate) fn new(pin: InodeRef, volume: &'v Volume) -> LocalRef<'v> {
+    pub(crate) fn new(pin: InodeRef, inodes: &'v Inodes, above: &'v dyn Above) -> LocalRef<'v> {
         let pin = Some(pin);
-        LocalRef { pin, volume }
+        LocalRef { pin, inodes, above }
     }
 
     /// The pin, for a caller that releases it itself.
@@ -349,7 +342,7 @@ impl<'v> LocalRef<'v> {
                 pin: Pin::Counted(_),
                 ..
             })
-        ) && self.volume.inodes.claim(self.inode(), 1)
+        ) && self.inodes.cache.claim(self.inode(), 1)
     }
 }
 
@@ -366,7 +359,7 @@ impl Deref for LocalRef<'_> {
 impl Drop for LocalRef<'_> {
     fn drop(&mut self) {
         if let Some(pin) = self.pin.take() {
-            pin.release(self.volume);
+            pin.release(self.above);
         }
     }
 }

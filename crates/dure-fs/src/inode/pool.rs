@@ -27,8 +27,8 @@ use dure_store::units::{Ino, Nid, is_zero, to_u64, to_usize};
 use dure_sync::{CoreId, Mutex, PerCore};
 use zerocopy::FromBytes;
 
+use crate::inode::Inodes;
 use crate::ranks::INODE_POOL;
-use crate::volume::Volume;
 
 #[derive(Debug, Default)]
 struct Pool {
@@ -113,7 +113,7 @@ impl InodePools {
         let (pair, _) = nat::place_of(nid);
         let partition = pair % to_u64(self.pools.len());
         let own =
-            CoreId::new(u16::try_from(partition).expect("a volume has at most 1000 partitions"));
+            CoreId::new(u16::try_from(partition).expect("a inodes has at most 1000 partitions"));
         self.alloc.partition(own)
     }
 
@@ -211,12 +211,12 @@ impl InodePools {
 impl FreeIno<'_> {
     /// The number and the node that holds it; in a new node made by the operation if the pools were
     /// empty.
-    pub(crate) fn place(&mut self, op: &mut Op<'_>, volume: &Volume) -> Result<(Ino, NodeRef)> {
+    pub(crate) fn place(&mut self, op: &mut Op<'_>, inodes: &Inodes) -> Result<(Ino, NodeRef)> {
         if let Some(ino) = self.ino {
             let node = match self.node.take() {
                 Some(node) => node,
                 None => {
-                    let node = volume.node(ino.nid(), NodeKind::Inode.of_none())?;
+                    let node = inodes.store.node(ino.nid(), NodeKind::Inode.of_none())?;
                     let last = Some(node.clone());
                     // The one before is dropped without the lock.
                     drop(mem::replace(
@@ -261,39 +261,39 @@ impl Drop for FreeIno<'_> {
     }
 }
 
-impl Volume {
+impl Inodes {
     /// A free inode number for the current core's partition: one freed before, or one of a node
     /// that had free inodes at the mount, or (placed by the operation) one of a new node. Where the
     /// partition is running out of node ids, which directories and maps need too, a number of
     /// another partition is preferred to a new node. The caller holds no inode lock.
     pub(crate) fn free_ino(&self) -> Result<FreeIno<'_>> {
-        let core = self.alloc_partition();
+        let core = self.store.alloc_partition();
         if let Some(free) = self.known_free_ino(core, core)? {
             return Ok(free);
         }
-        if !self.nat.has_free(core, SPARE_NIDS)? {
-            let partitions = self.inode_pools.pools.len();
+        if !self.store.nat.has_free(core, SPARE_NIDS)? {
+            let partitions = self.pools.pools.len();
             // The own partition once more: its nids have been searched, and some of them may have
             // been nodes with free inodes.
             for step in 0..partitions {
                 let number = (core.index() + step) % partitions;
                 let from = CoreId::new(
-                    u16::try_from(number).expect("a volume has at most 1000 partitions"),
+                    u16::try_from(number).expect("a inodes has at most 1000 partitions"),
                 );
                 if from == core {
-                    self.inode_pools.steal(core, core);
+                    self.pools.steal(core, core);
                 }
                 if let Some(free) = self.known_free_ino(core, from)? {
                     return Ok(free);
                 }
-                while self.nat.search_inode_nodes(from)? {
+                while self.store.nat.search_inode_nodes(from)? {
                     if let Some(free) = self.known_free_ino(core, from)? {
                         return Ok(free);
                     }
                 }
             }
         }
-        Ok(self.inode_pools.of_new_node(core))
+        Ok(self.pools.of_new_node(core))
     }
 
     /// A free inode number for `core`, from nodes of the partition `from` that are known to have
@@ -301,16 +301,16 @@ impl Volume {
     fn known_free_ino(&self, core: CoreId, from: CoreId) -> Result<Option<FreeIno<'_>>> {
         loop {
             if from != core {
-                self.inode_pools.steal(core, from);
+                self.pools.steal(core, from);
             }
-            if let Some(free) = self.inode_pools.pop(core) {
+            if let Some(free) = self.pools.pop(core) {
                 return Ok(Some(free));
             }
-            let Some(nid) = self.nat.pop_inode_node(from) else {
+            let Some(nid) = self.store.nat.pop_inode_node(from) else {
                 return Ok(None);
             };
-            let node = self.node(nid, NodeKind::Inode.of_none())?;
-            self.inode_pools.adopt(&node);
+            let node = self.store.node(nid, NodeKind::Inode.of_none())?;
+            self.pools.adopt(&node);
         }
     }
 }

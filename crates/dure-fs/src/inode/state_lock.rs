@@ -26,6 +26,7 @@
 //!
 //! **On a crash** the cache is gone.
 
+use dure_store::Store;
 use dure_store::format::inode::DataHead;
 use dure_store::format::name::FileKind;
 use dure_sync::atomic::{AtomicU8, Ordering, fence};
@@ -38,10 +39,9 @@ use super::access_time::AccessTimeCell;
 use super::attribute_cache::{AttributeCache, DataPart, PlainPart};
 use super::attribute_lock::AttributeState;
 use super::last_writer::LastWriter;
-use super::{Inode, InodeState, StateChange};
+use super::{Above, Inode, InodeState, Inodes, StateChange};
 use crate::file::{Growth, SeekHint};
 use crate::ranks::{ATTRIBUTES, INODE, WRITEBACK};
-use crate::volume::Volume;
 
 /// What every inode of a volume refers to; one per shard of the inode cache, since inodes are
 /// created and dropped on every core, often while other cores use their neighbours. Its reference
@@ -49,18 +49,20 @@ use crate::volume::Volume;
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Home {
+    store: Weak<Store>,
     /// For the deletion at the last unpin.
-    volume: Weak<Volume>,
+    above: Box<dyn Above>,
     attribute_cache: Arc<AttributeCache>,
     file_lock: Policy,
 }
 
 impl Home {
-    pub(super) fn new(volume: &Arc<Volume>) -> Home {
+    pub(super) fn new(inodes: &Inodes, above: Box<dyn Above>) -> Home {
         Home {
-            volume: Arc::downgrade(volume),
-            attribute_cache: volume.attribute_cache.clone(),
-            file_lock: volume.options.range_lock.policy(),
+            store: Arc::downgrade(&inodes.store),
+            above,
+            attribute_cache: inodes.attribute_cache.clone(),
+            file_lock: inodes.options.file_lock,
         }
     }
 }
@@ -206,9 +208,14 @@ impl<'i> StateLock<'i> {
         &self.0.content.writeback
     }
 
-    /// The volume, while it is mounted.
-    pub(super) fn volume(self) -> Option<Arc<Volume>> {
-        self.0.home.volume.upgrade()
+    /// The store, while the volume is mounted.
+    pub(super) fn store(self) -> Option<Arc<Store>> {
+        self.0.home.store.upgrade()
+    }
+
+    /// What is above the inodes.
+    pub(super) fn above(self) -> &'i dyn Above {
+        &*self.0.home.above
     }
 
     /// Locks the state shared.
@@ -254,7 +261,7 @@ impl<'i> StateLock<'i> {
     }
 
     /// The lock of the attributes.
-    pub(super) fn attributes(self) -> &'i Mutex<ATTRIBUTES, AttributeState> {
+    pub(crate) fn attributes(self) -> &'i Mutex<ATTRIBUTES, AttributeState> {
         &self.0.attributes.lock
     }
 

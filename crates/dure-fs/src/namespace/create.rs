@@ -20,7 +20,8 @@ use crate::inode::{
     Attempt, Attributes, Inode, InodeRef, InodeState, Linkable, LockedInodes, NewInode, Scope,
     attempts, blank_record, store_new,
 };
-use crate::volume::{FileSystem, Volume};
+use crate::namespace::Names;
+use crate::volume::FileSystem;
 use crate::xattr::chain::{self, Chain};
 use crate::xattr::{self, Inherited};
 
@@ -82,7 +83,9 @@ impl FileSystem {
     /// # Errors
     /// `Exists`, `NoSpace`, `NotDirectory`, `NotFound` when the directory was removed; of the name.
     pub fn create(&self, directory: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
-        self.0.make(directory, name, New::Node(new), |made, _| made)
+        self.0
+            .names
+            .make(directory, name, New::Node(new), |made, _| made)
     }
 
     /// Makes a directory.
@@ -91,7 +94,7 @@ impl FileSystem {
     /// As `create`.
     pub fn mkdir(&self, directory: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
         let new = New::Directory(new);
-        self.0.make(directory, name, new, |made, _| made)
+        self.0.names.make(directory, name, new, |made, _| made)
     }
 
     /// Makes a symbolic link to `target`.
@@ -107,7 +110,7 @@ impl FileSystem {
         new: &NewInode,
     ) -> Result<InodeRef> {
         let new = New::Symlink(new, target);
-        self.0.make(directory, name, new, |made, _| made)
+        self.0.names.make(directory, name, new, |made, _| made)
     }
 
     /// Makes an inode and names it, as the functions above; also returns its attributes as they
@@ -125,7 +128,7 @@ impl FileSystem {
             let attributes = Attributes::of_new(made.kind(), record);
             (made, attributes)
         };
-        self.0.make(directory, name, new, with_attributes)
+        self.0.names.make(directory, name, new, with_attributes)
     }
 
     /// Makes a regular file without a name in the file system of `directory` (`O_TMPFILE`). `link`
@@ -143,8 +146,8 @@ impl FileSystem {
             new,
             target: b"",
         };
-        let made = self.0.make_unnamed(directory, plan)?;
-        self.0.end_call()?;
+        let made = self.0.names.make_unnamed(directory, plan)?;
+        self.0.store.end_call()?;
         Ok(made)
     }
 }
@@ -158,7 +161,7 @@ fn nodes_for_target(target: &[u8]) -> u32 {
     }
 }
 
-impl Volume {
+impl Names {
     /// Makes an inode; returns what `show` makes of it and its record.
     fn make<R>(
         &self,
@@ -169,9 +172,9 @@ impl Volume {
     ) -> Result<R> {
         let plan = new.plan()?;
         check_name(name)?;
-        let name = self.named(name);
+        let name = self.directories.named(name);
         let made = attempts(|scope| self.try_make(directory, name, plan, scope, &show))?;
-        self.end_call()?;
+        self.store.end_call()?;
         Ok(made)
     }
 
@@ -185,21 +188,23 @@ impl Volume {
     ) -> std::result::Result<R, Attempt> {
         let parent = parent.inode();
         let blobs = scope.blobs + nodes_for_target(plan.target);
-        let free = self.free_ino()?;
+        let free = self.inodes.free_ino()?;
         let spare = scope.spare;
-        let mut op = self.op(OpKind::Create, OpClass::Normal, NODES + spare + blobs)?;
+        let mut op = self
+            .store
+            .op(OpKind::Create, OpClass::Normal, NODES + spare + blobs)?;
         // Dropped before the op, which may give back the nid of the node that the number is in.
         let mut free = free;
-        let access = scope.access(self, parent);
+        let access = scope.access(self.directories.rule, parent);
         let mut locked = LockedInodes::lock([(parent, access)]);
         let state = locked.get(parent);
         parent.check_directory(state)?;
         parent.depends(&mut op);
-        let (ino, node) = free.place(&mut op, self)?;
-        let leaf = [self.leaf_of(&locked, parent, name.hash)?];
+        let (ino, node) = free.place(&mut op, &self.inodes)?;
+        let leaf = [self.directories.leaf_of(&locked, parent, name.hash)?];
         let buckets = LockedBuckets::lock(&leaf)?;
-        let mut edit = TreeEdit::new(self, &mut op, spare);
-        let mut tree = Tree::of(self, state, access)?;
+        let mut edit = TreeEdit::new(&self.directories, &mut op, spare);
+        let mut tree = Tree::of(&self.store, state, access)?;
         let located = edit.locate((&tree, state), buckets.leaf(0), name)?;
         if located.found().is_some() {
             return Err(Error::Exists.into());
@@ -212,7 +217,12 @@ impl Volume {
         let mut record = blank_record(&op, ino, &node);
         self.fill_record(&mut record, &mut op, &above, plan, &inherited)?;
         store_new(&mut op, &node, &record);
-        let inode = Arc::new(Inode::made(self.inodes.home(ino), node, plan.kind, &record));
+        let inode = Arc::new(Inode::made(
+            self.inodes.cache.home(ino),
+            node,
+            plan.kind,
+            &record,
+        ));
         let mut own = inode
             .state()
             .try_write()
@@ -221,7 +231,7 @@ impl Volume {
         // Inserted before finish, so before another task can find the name, remove it and reuse the
         // number. Until the operation has finished, a task that asks for the number waits for
         // `own` or `attributes`.
-        let made = self.inodes.insert_new(&inode);
+        let made = self.inodes.cache.insert_new(&inode);
         let now = op.time();
         let mark = op.finish();
         own.note_mark(mark);
@@ -229,13 +239,15 @@ impl Volume {
         drop(own);
         self.name_added(&mut locked, parent, (&tree, first), mark);
         let change = Change::of(plan.kind.code(), 1);
-        self.entries_changed(&mut locked, parent, change, (mark, now));
+        self.directories
+            .entries_changed(&mut locked, parent, change, (mark, now));
         let answer = Some(made.id());
-        self.dentries
+        self.directories
+            .dentries
             .put(locked.get(parent), parent.id(), name, answer);
         drop(buckets);
         free.used();
-        self.counters.inodes.add(1);
+        self.inodes.counters.used.add(1);
         Ok(show(made, &record))
     }
 
@@ -279,19 +291,23 @@ impl Volume {
     pub(super) fn make_unnamed(&self, directory: &InodeRef, plan: Plan<'_>) -> Result<InodeRef> {
         attempts(|scope| {
             let parent = directory.inode();
-            let free = self.free_ino()?;
-            let slot = self.orphan_slot()?;
-            let mut op = self.op(OpKind::Create, OpClass::Normal, NODES + scope.blobs)?;
+            let free = self.inodes.free_ino()?;
+            let slot = self.inodes.orphan_slot()?;
+            let mut op = self
+                .store
+                .op(OpKind::Create, OpClass::Normal, NODES + scope.blobs)?;
             // Dropped before the op, which may give back the nid of the node that the number is in.
             let mut free = free;
             let state = parent.state().read();
             parent.check_directory(&state)?;
             let above = parent.attributes();
             let inherited = self.inherit((parent, &above), plan, scope)?;
-            let (ino, node) = free.place(&mut op, self)?;
+            let (ino, node) = free.place(&mut op, &self.inodes)?;
             let mut record = blank_record(&op, ino, &node);
             self.fill_record(&mut record, &mut op, &above, plan, &inherited)?;
-            Ok(self.insert_unnamed(op, (slot, free), node, record, Linkable::Yes)?)
+            Ok(self
+                .inodes
+                .insert_unnamed(op, (slot, free), node, record, Linkable::Yes)?)
         })
     }
 
@@ -366,7 +382,7 @@ impl Volume {
                 mode: mode & !umask,
             });
         }
-        let attributes = xattr::load_held(self, parent)?;
+        let attributes = xattr::load_held(&self.store, parent)?;
         let inherited = xattr::inherit(&attributes, plan.kind, mode, plan.new.umask)?;
         let needed = chain::nodes_for(inherited.stream.len());
         if needed > scope.blobs {

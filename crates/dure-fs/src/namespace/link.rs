@@ -15,7 +15,8 @@ use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::inode::{
     Attempt, AttributeState, Inode, InodeRef, LINKS_MAX, LockedInodes, Scope, attempts,
 };
-use crate::volume::{FileSystem, Volume};
+use crate::namespace::Names;
+use crate::volume::FileSystem;
 
 /// The attributes with one more name.
 fn linked(mut attributes: AttributesRecord, held: &AttributeState) -> Result<AttributesRecord> {
@@ -42,12 +43,12 @@ impl FileSystem {
     /// directory was removed; of the name.
     pub fn link(&self, inode: &InodeRef, directory: &InodeRef, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        let name = self.0.named(name);
+        let name = self.0.directories.named(name);
         if inode.kind() == FileKind::Directory {
             return Err(Error::NotPermitted("a directory has one name"));
         }
-        attempts(|scope| self.0.try_link(inode, directory, name, scope))?;
-        self.0.end_call()
+        attempts(|scope| self.0.names.try_link(inode, directory, name, scope))?;
+        self.0.store.end_call()
     }
 }
 
@@ -67,16 +68,16 @@ pub(super) fn store_name(
     Ok(())
 }
 
-impl Volume {
+impl Names {
     /// The operation with [`store_name`] has finished.
     pub(super) fn has_name(&self, inode: &Inode, locked: &mut LockedInodes<'_>, mark: Mark) {
-        inode.attributes_stored(self.options.volume_rules.attributes, mark);
+        inode.attributes_stored(self.rule, mark);
         let held = locked.attributes(inode);
         held.linkable = false;
         if let Some(place) = held.orphan.take() {
-            self.orphans.give(place);
+            self.inodes.orphans.give(place);
         }
-        inode.set_unlinked(self, false);
+        inode.set_unlinked(&self.inodes, false);
     }
 
     fn try_link(
@@ -88,18 +89,20 @@ impl Volume {
     ) -> std::result::Result<(), Attempt> {
         let (inode, parent) = (inode.inode(), directory.inode());
         let spare = scope.spare;
-        let mut op = self.op(OpKind::Link, OpClass::Normal, NODES + spare)?;
-        let access = scope.access(self, parent);
-        let rule = self.options.volume_rules.attributes;
+        let mut op = self
+            .store
+            .op(OpKind::Link, OpClass::Normal, NODES + spare)?;
+        let access = scope.access(self.directories.rule, parent);
+        let rule = self.rule;
         let names = inode.attributes_access(rule);
         let mut locked = LockedInodes::lock([(parent, access), (inode, names)]);
         parent.check_directory(locked.get(parent))?;
         store_name(&mut op, inode, &mut locked)?;
         parent.depends(&mut op);
-        let leaf = [self.leaf_of(&locked, parent, name.hash)?];
+        let leaf = [self.directories.leaf_of(&locked, parent, name.hash)?];
         let buckets = LockedBuckets::lock(&leaf)?;
-        let mut edit = TreeEdit::new(self, &mut op, spare);
-        let mut tree = Tree::of(self, locked.get(parent), access)?;
+        let mut edit = TreeEdit::new(&self.directories, &mut op, spare);
+        let mut tree = Tree::of(&self.store, locked.get(parent), access)?;
         let located = edit.locate((&tree, locked.get(parent)), buckets.leaf(0), name)?;
         if located.found().is_some() {
             return Err(Error::Exists.into());
@@ -111,9 +114,12 @@ impl Volume {
         self.has_name(inode, &mut locked, mark);
         self.name_added(&mut locked, parent, (&tree, first), mark);
         let change = Change::of(inode.kind.code(), 1);
-        self.entries_changed(&mut locked, parent, change, (mark, now));
+        self.directories
+            .entries_changed(&mut locked, parent, change, (mark, now));
         let (state, id) = (locked.get(parent), parent.id());
-        self.dentries.put(state, id, name, Some(inode.id()));
+        self.directories
+            .dentries
+            .put(state, id, name, Some(inode.id()));
         drop(buckets);
         Ok(())
     }

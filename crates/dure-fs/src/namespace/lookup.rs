@@ -13,7 +13,8 @@ use dure_store::units::{Ino, Nid, to_usize};
 use super::TARGET_MAX;
 use crate::directory::read::{Found, Listed, Listing, Name, Sight, Wanted};
 use crate::inode::{InodeRef, InodeState, Scope, asked};
-use crate::volume::{FileSystem, Volume};
+use crate::namespace::Names;
+use crate::volume::FileSystem;
 use crate::xattr::chain;
 
 /// An entry as readdir returns it.
@@ -59,7 +60,7 @@ impl EntryBatch {
     }
 }
 
-impl Volume {
+impl Names {
     /// The inode that `name` seems to lead to, pinned: the entry was there, but may have changed
     /// before the inode was pinned. A caller that then finds, under the locks of the directory,
     /// that the name leads there knows that it leads to the pinned inode, since a number in use is
@@ -80,12 +81,12 @@ impl Volume {
         let sight = {
             let state = directory.inode().state().read();
             directory.inode().check_directory(&state)?;
-            self.find(&state, name)?
+            self.directories.find(&state, name)?
         };
         let Some(Sight { found, .. }) = sight else {
             return Ok(None);
         };
-        match self.inode(found.ino) {
+        match self.inodes.inode(found.ino) {
             Ok(inode) if inode.kind().code() == found.kind => Ok(Some(inode)),
             // Deleted meanwhile, or damaged.
             _ => self.look_up_in_bucket(directory, name),
@@ -94,7 +95,7 @@ impl Volume {
 
     /// The inode that `name` leads to, pinned while the name led to it.
     pub(super) fn look_up(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
-        let name = self.named(name);
+        let name = self.directories.named(name);
         if let ControlFlow::Break(known) = self.look_up_known(directory.id(), name)? {
             return Ok(known);
         }
@@ -102,15 +103,15 @@ impl Volume {
         {
             let state = directory.inode().state().read();
             directory.inode().check_directory(&state)?;
-            let Some(sight) = self.find(&state, name)? else {
+            let Some(sight) = self.directories.find(&state, name)? else {
                 return Ok(None);
             };
-            pinned = self.inode(sight.found.ino);
+            pinned = self.inodes.inode(sight.found.ino);
             // Other tasks may be changing the entry, and the inode may be deleted, or its number
             // reused. If the name leads there now, it leads to the pinned inode: a number in use is
             // not reused.
             let is_it = |inode: &InodeRef| inode.kind().code() == sight.found.kind;
-            if pinned.as_ref().is_ok_and(is_it) && self.holds(&sight, name)? {
+            if pinned.as_ref().is_ok_and(is_it) && self.directories.holds(&sight, name)? {
                 return pinned.map(Some);
             }
         }
@@ -119,13 +120,13 @@ impl Volume {
         self.look_up_in_bucket(directory, name)
     }
 
-    /// As `Volume::look_up`, with the bucket locked. The caller holds no lock of an inode.
+    /// As `Names::look_up`, with the bucket locked. The caller holds no lock of an inode.
     fn look_up_in_bucket(&self, directory: &InodeRef, name: Name<'_>) -> Result<Option<InodeRef>> {
         let state = directory.inode().state().read();
         self.look_up_settled(directory, &state, name, |_| ())
     }
 
-    /// As `Volume::look_up`, with the bucket locked, so that no task changes the entry meanwhile.
+    /// As `Names::look_up`, with the bucket locked, so that no task changes the entry meanwhile.
     /// `show` gets the answer before the bucket is unlocked. The caller holds the directory shared.
     pub(super) fn look_up_settled(
         &self,
@@ -136,14 +137,14 @@ impl Volume {
     ) -> Result<Option<InodeRef>> {
         directory.inode().check_directory(state)?;
         loop {
-            let Some(leaf) = self.leaf(state, name.hash)? else {
+            let Some(leaf) = self.directories.leaf(state, name.hash)? else {
                 show(None);
                 return Ok(None);
             };
             let Some(_held) = leaf.lock() else {
                 continue;
             };
-            let found = match self.find_in(&leaf, name.bytes)? {
+            let found = match self.directories.find_in(&leaf, name.bytes)? {
                 None => None,
                 Some(found) => Some(self.named_inode(directory, found)?),
             };
@@ -165,7 +166,7 @@ impl Volume {
             want: found.kind.into(),
             got: got.into(),
         };
-        match self.inode(found.ino) {
+        match self.inodes.inode(found.ino) {
             Ok(inode) if inode.kind().code() != found.kind => Err(wrong(inode.kind().code())),
             Err(Error::NotFound) => Err(wrong(0)),
             other => other,
@@ -173,23 +174,23 @@ impl Volume {
     }
 }
 
-impl Volume {
+impl Names {
     /// The caller may ask for the attributes of these entries next.
     fn note_listed(&self, listing: &Listing) {
-        if self.reads_wait() {
-            self.last_listed.note(listing.inodes());
+        if self.store.reads_wait() {
+            self.inodes.last_listed.note(listing.inodes());
         }
     }
 
     /// Whether the node exists and holds inodes, for numbers from outside the volume.
     fn is_inode_node(&self, nid: Nid) -> Result<bool> {
-        if nid.0 >= self.layout.nids() {
+        if nid.0 >= self.store.layout.nids() {
             return Ok(false);
         }
-        if let Some(node) = self.nodes.get(nid) {
+        if let Some(node) = self.store.nodes.get(nid) {
             return Ok(node.kind == NodeKind::Inode && node.freed().is_none());
         }
-        let entry = self.nat.entry(nid)?;
+        let entry = self.store.nat.entry(nid)?;
         Ok(!entry.block().is_none() && entry.kind_code() == NodeKind::Inode.code())
     }
 }
@@ -200,7 +201,7 @@ impl FileSystem {
     /// # Errors
     /// `Corrupt` when it cannot be read.
     pub fn root(&self) -> Result<InodeRef> {
-        self.0.inode(Ino::ROOT)
+        self.0.inodes.inode(Ino::ROOT)
     }
 
     /// The inode with this number.
@@ -208,13 +209,13 @@ impl FileSystem {
     /// # Errors
     /// `NotFound` when there is none, or it has neither a name nor a user.
     pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
-        if let Some(found) = self.0.inode_in_memory(ino)? {
+        if let Some(found) = self.0.inodes.inode_in_memory(ino)? {
             return Ok(found);
         }
-        if !self.0.is_inode_node(ino.nid())? {
+        if !self.0.names.is_inode_node(ino.nid())? {
             return Err(Error::NotFound);
         }
-        self.0.inode(ino)
+        self.0.inodes.inode(ino)
     }
 
     /// The inode that `name` leads to in `directory`.
@@ -225,7 +226,7 @@ impl FileSystem {
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong);
         }
-        self.0.look_up(directory, name)
+        self.0.names.look_up(directory, name)
     }
 
     /// The directory that `directory` is in; the root is in itself.
@@ -264,10 +265,12 @@ impl FileSystem {
             listing.clear();
             let next = {
                 let state = inode.state().read();
-                inode.note_read(volume, &state);
-                volume.list_node(&state, from, wanted, &mut listing)?
+                inode.note_read(&volume.inodes, &state);
+                volume
+                    .directories
+                    .list_node(&state, from, wanted, &mut listing)?
             };
-            volume.note_listed(&listing);
+            volume.names.note_listed(&listing);
             for (entry, name) in listing.iter() {
                 let Listed {
                     ino, kind, cookie, ..
@@ -311,17 +314,19 @@ impl FileSystem {
         }
         batch.0.clear();
         let state = inode.state().read();
-        inode.note_read(volume, &state);
+        inode.note_read(&volume.inodes, &state);
         let mut next = Some(from);
         for _ in 0..BATCH_NODES {
             match next {
                 Some(from) if batch.len() < BATCH_ENTRIES => {
-                    next = volume.list_node(&state, from, Wanted::All, &mut batch.0)?;
+                    next = volume
+                        .directories
+                        .list_node(&state, from, Wanted::All, &mut batch.0)?;
                 }
                 _ => break,
             }
         }
-        volume.note_listed(&batch.0);
+        volume.names.note_listed(&batch.0);
         Ok(next)
     }
 
@@ -337,7 +342,7 @@ impl FileSystem {
         let inode = inode.inode();
         let state = inode.state().read();
         let data = inode.data();
-        inode.note_read(&self.0, &state);
+        inode.note_read(&self.0.inodes, &state);
         // Caches the attributes too: `peek_target` needs the times.
         asked(inode, &state);
         let bytes = to_usize(data.size.get());
@@ -352,9 +357,9 @@ impl FileSystem {
         }
         if !long {
             let target = &data.body[..bytes];
-            self.0.symlinks.put(id, target);
+            self.0.names.symlinks.put(id, target);
             return Ok(target.to_vec());
         }
-        chain::load(&self.0, data.map_root.get(), inode.ino)?.read(bytes)
+        chain::load(&self.0.store, data.map_root.get(), inode.ino)?.read(bytes)
     }
 }

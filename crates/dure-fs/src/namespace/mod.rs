@@ -32,6 +32,33 @@ pub use rename::RenameMode;
 pub use set_attributes::{SetAttributes, SetTime};
 pub(crate) use symlink_cache::SymlinkCache;
 
+use dure_store::Store;
+use dure_sync::{Arc, CachePadded, Mutex};
+
+use crate::directory::Directories;
+use crate::file::Files;
+use crate::inode::Inodes;
+use crate::ranks::RENAME;
+use crate::volume::{AccessTime, AttributeRule};
+
+/// The names of a volume: every call that changes a directory and inodes.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) store: Arc<Store>,
+    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) files: Arc<Files>,
+    pub(crate) directories: Arc<Directories>,
+    /// Targets of symbolic links that are found without a lock.
+    pub(crate) symlinks: SymlinkCache,
+    /// [RENAME] Held by a rename of a directory into another one. On a line of its own, apart from
+    /// what every call reads.
+    pub(crate) rename: CachePadded<Mutex<RENAME, ()>>,
+    /// When reads of a symbolic link change its access time.
+    pub(crate) access_time: AccessTime,
+    /// What a change of attributes holds.
+    pub(crate) rule: AttributeRule,
+}
+
 /// Maximum length of a symlink's target in bytes.
 pub(crate) const TARGET_MAX: usize = 4095;
 

@@ -18,7 +18,8 @@ use dure_store::format::bucket::NAME_MAX;
 use crate::directory::dentry_cache::{ABSENT, DentryCache, UNKNOWN};
 use crate::directory::read::Name;
 use crate::inode::{InodeId, InodeRef};
-use crate::volume::{FileSystem, Volume};
+use crate::namespace::Names;
+use crate::volume::FileSystem;
 
 /// What the dentry cache says about a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,14 +32,14 @@ pub enum Peek {
     Unknown,
 }
 
-impl Volume {
+impl Names {
     /// Whether the dentry cache says that the name leads to this inode; takes no lock.
     pub(super) fn leads_to(&self, directory: InodeId, name: Name<'_>, id: InodeId) -> bool {
-        self.dentries.get(directory, name) == id.words()
+        self.directories.dentries.get(directory, name) == id.words()
     }
 
     fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
-        match self.inode(id.ino()) {
+        match self.inodes.inode(id.ino()) {
             Ok(found) => Ok((found.id() == id).then_some(found)),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(error),
@@ -51,7 +52,7 @@ impl Volume {
         directory: InodeId,
         name: Name<'_>,
     ) -> Result<ControlFlow<Option<InodeRef>>> {
-        let words = match self.dentries.get(directory, name) {
+        let words = match self.directories.dentries.get(directory, name) {
             (UNKNOWN, _) => return Ok(ControlFlow::Continue(())),
             (ABSENT, _) => return Ok(ControlFlow::Break(None)),
             words => words,
@@ -87,7 +88,12 @@ impl FileSystem {
     #[inline]
     #[must_use]
     pub fn peek(&self, directory: InodeId, name: &[u8]) -> Peek {
-        match self.0.dentries.get(directory, self.0.named(name)) {
+        match self
+            .0
+            .directories
+            .dentries
+            .get(directory, self.0.directories.named(name))
+        {
             (UNKNOWN, _) => Peek::Unknown,
             (ABSENT, _) => Peek::Absent,
             words => Peek::Found(InodeId::from_words(words)),
@@ -99,7 +105,7 @@ impl FileSystem {
     /// # Errors
     /// Of reading its node.
     pub fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
-        self.0.pin(id)
+        self.0.names.pin(id)
     }
 
     /// As [`FileSystem::lookup`]; caches the answer for [`FileSystem::peek`], even that there is no
@@ -117,13 +123,18 @@ impl FileSystem {
         }
         let volume = &self.0;
         if !DentryCache::keeps(name) {
-            return volume.look_up(directory, name);
+            return volume.names.look_up(directory, name);
         }
-        let name = volume.named(name);
+        let name = volume.directories.named(name);
         let state = directory.inode().state().read();
-        volume.look_up_settled(directory, &state, name, |found| {
-            let answer = found.map(InodeRef::id);
-            volume.dentries.put(&state, directory.id(), name, answer);
-        })
+        volume
+            .names
+            .look_up_settled(directory, &state, name, |found| {
+                let answer = found.map(InodeRef::id);
+                volume
+                    .directories
+                    .dentries
+                    .put(&state, directory.id(), name, answer);
+            })
     }
 }

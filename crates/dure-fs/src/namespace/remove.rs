@@ -15,7 +15,8 @@ use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::inode::{
     Access, Attempt, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, Scope, Weight, attempts,
 };
-use crate::volume::{FileSystem, Volume};
+use crate::namespace::Names;
+use crate::volume::FileSystem;
 
 /// Nodes a removal may dirty: the bucket, the inode, an orphan slot.
 const NODES: u32 = 3;
@@ -62,7 +63,7 @@ impl FileSystem {
     /// `NotFound`, `IsDirectory`, `NotDirectory`; of the name.
     pub fn unlink(&self, directory: &InodeRef, name: &[u8]) -> Result<()> {
         let removed = (Removal::Unlink, Nameless::Deleted);
-        self.0.remove(directory, name, removed).map(drop)
+        self.0.names.remove(directory, name, removed).map(drop)
     }
 
     /// As [`FileSystem::unlink`], and returns the inode if that was its last name: it is deleted
@@ -72,7 +73,7 @@ impl FileSystem {
     /// As [`FileSystem::unlink`].
     pub fn unlink_and_keep(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
         let removed = (Removal::Unlink, Nameless::Kept);
-        self.0.remove(directory, name, removed)
+        self.0.names.remove(directory, name, removed)
     }
 
     /// Removes an empty directory.
@@ -81,7 +82,7 @@ impl FileSystem {
     /// `NotFound`, `NotEmpty`, `NotDirectory`; of the name.
     pub fn rmdir(&self, directory: &InodeRef, name: &[u8]) -> Result<()> {
         let removed = (Removal::Rmdir, Nameless::Deleted);
-        self.0.remove(directory, name, removed).map(drop)
+        self.0.names.remove(directory, name, removed).map(drop)
     }
 
     /// As [`FileSystem::rmdir`], and returns the directory, which is deleted when its last
@@ -91,7 +92,7 @@ impl FileSystem {
     /// As [`FileSystem::rmdir`].
     pub fn rmdir_and_keep(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
         let removed = (Removal::Rmdir, Nameless::Kept);
-        self.0.remove(directory, name, removed)
+        self.0.names.remove(directory, name, removed)
     }
 }
 
@@ -122,7 +123,7 @@ fn more_names(inode: &Inode) -> Error {
     }
 }
 
-impl Volume {
+impl Names {
     /// Removes a name; returns the inode if it has no name left and the caller keeps it.
     fn remove(
         &self,
@@ -130,11 +131,11 @@ impl Volume {
         name: &[u8],
         removed: (Removal, Nameless),
     ) -> Result<Option<InodeRef>> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         check_name(name)?;
-        let name = self.named(name);
+        let name = self.directories.named(name);
         let kept = attempts(|scope| self.try_remove(directory, name, removed, scope))?;
-        self.end_call()?;
+        self.store.end_call()?;
         Ok(kept)
     }
 
@@ -150,7 +151,7 @@ impl Volume {
         let victim = self
             .seen_at(directory, name, scope)?
             .ok_or(Error::NotFound)?;
-        let mut victim = LocalRef::new(victim, self);
+        let mut victim = LocalRef::new(victim, &self.inodes, &*self.files);
         removal.check(victim.kind())?;
         if removal == Removal::Rmdir && self.seems_full(directory, name, &victim)? {
             return Err(Error::NotEmpty.into());
@@ -158,15 +159,17 @@ impl Volume {
         let (slot, names) = self.slot_for(&mut victim, nameless)?;
         let inode = victim.inode();
         let spare = scope.spare;
-        let mut op = self.op(OpKind::Remove, OpClass::Delete, NODES + spare)?;
-        let access = scope.access(self, parent);
+        let mut op = self
+            .store
+            .op(OpKind::Remove, OpClass::Delete, NODES + spare)?;
+        let access = scope.access(self.directories.rule, parent);
         let mut locked = LockedInodes::lock([(parent, access), (inode, names)]);
         parent.check_directory(locked.get(parent))?;
         parent.depends(&mut op);
-        let leaf = [self.leaf_of(&locked, parent, name.hash)?];
+        let leaf = [self.directories.leaf_of(&locked, parent, name.hash)?];
         let buckets = LockedBuckets::lock(&leaf)?;
-        let mut edit = TreeEdit::new(self, &mut op, spare);
-        let tree = Tree::of(self, locked.get(parent), access)?;
+        let mut edit = TreeEdit::new(&self.directories, &mut op, spare);
+        let tree = Tree::of(&self.store, locked.get(parent), access)?;
         let located = edit.locate((&tree, locked.get(parent)), buckets.leaf(0), name)?;
         let found = located.found().ok_or(Error::NotFound)?;
         if found != target(inode.ino, inode.kind) {
@@ -180,7 +183,8 @@ impl Volume {
         let now = op.time();
         let mark = op.finish();
         let change = Change::of(found.kind, -1);
-        self.entries_changed(&mut locked, parent, change, (mark, now));
+        self.directories
+            .entries_changed(&mut locked, parent, change, (mark, now));
         drop(buckets);
         let orphan = loss.leaves_an_orphan();
         self.lost_name(inode, &mut locked, loss, mark);
@@ -194,7 +198,7 @@ impl Volume {
         let state = victim.inode().state().read();
         // A task that removes or moves the directory's name holds the directory exclusively: the
         // name that leads there now led there when the entry was seen.
-        Ok(self.seen_full(&state)? && self.leads_to(parent.id(), name, victim.id()))
+        Ok(self.directories.seen_full(&state)? && self.leads_to(parent.id(), name, victim.id()))
     }
 
     /// An orphan slot, if the inode seems to need one to lose a name, and how to lock it for that.
@@ -215,12 +219,13 @@ impl Volume {
         if last && !lives_on {
             return Ok((None, Access::Whole));
         }
-        let slot = lives_on.then(|| self.orphan_slot()).transpose()?;
+        let slot = lives_on.then(|| self.inodes.orphan_slot()).transpose()?;
         if lives_on && victim.kind() == FileKind::Directory {
             // Its buckets are freed with the name, and their stamps with them.
-            self.load_fold(&mut victim.inode().state().write())?;
+            self.directories
+                .load_fold(&mut victim.inode().state().write())?;
         }
-        let rule = self.options.volume_rules.attributes;
+        let rule = self.rule;
         Ok((slot, victim.inode().attributes_access(rule)))
     }
 
@@ -268,7 +273,7 @@ impl Volume {
             // The inode had more names when it was looked at without the lock.
             return Err(Attempt::Again);
         }
-        self.inode_pools.adopt(&inode.node);
+        self.inodes.pools.adopt(&inode.node);
         // A claim keeps all other tasks from pinning it, so after that nothing may fail any more.
         if inode.weight(locked.get(inode), &attributes) == Weight::Heavy || !victim.claim() {
             return Err(Attempt::Again);
@@ -288,7 +293,7 @@ impl Volume {
         loss: Loss<'_>,
         mark: dure_store::units::Mark,
     ) {
-        inode.attributes_stored(self.options.volume_rules.attributes, mark);
+        inode.attributes_stored(self.rule, mark);
         if inode.kind == FileKind::Directory {
             let state = locked.get_mut(inode);
             state.gone = true;
@@ -302,14 +307,14 @@ impl Volume {
             Fate::Orphaned(slot) => {
                 let before = locked.attributes(inode).orphan.replace(slot.used());
                 assert!(before.is_none(), "the inode has an orphan slot already");
-                inode.set_unlinked(self, true);
+                inode.set_unlinked(&self.inodes, true);
             }
             Fate::Freed => {
                 let state = locked.get_mut(inode);
                 state.gone = true;
                 inode.state().forget_all();
-                self.body.forget(self, inode, state);
-                self.inode_freed(inode);
+                self.files.body.forget(&self.files, inode, state);
+                self.files.inode_freed(inode);
             }
         }
     }

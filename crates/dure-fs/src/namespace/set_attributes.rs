@@ -14,7 +14,8 @@ use dure_store::space::OpClass;
 
 use crate::directory::DirectoryState;
 use crate::inode::{Access, Attributes, Inode, InodeRef, InodeState, MODE_BITS, attempts};
-use crate::volume::{FileSystem, Volume};
+use crate::namespace::Names;
+use crate::volume::FileSystem;
 use crate::xattr;
 
 /// A time to set.
@@ -130,28 +131,28 @@ impl FileSystem {
     /// `IsDirectory` or `Invalid` for the size of what is no regular file, `Invalid` for a
     /// malformed time.
     pub fn change_attributes(&self, inode: &InodeRef, set: &SetAttributes) -> Result<()> {
-        self.0.check_writable()?;
+        self.0.store.check_writable()?;
         set.check_times()?;
         if let Some(size) = set.size {
             match inode.kind() {
-                FileKind::File => self.0.truncate(inode, size)?,
+                FileKind::File => self.0.files.truncate(inode, size)?,
                 FileKind::Directory => return Err(Error::IsDirectory),
                 _ => return Err(Error::Invalid("only regular files have a size to set")),
             }
         }
         if set.needs_operation() {
-            self.0.set_attributes(inode.inode(), set)?;
+            self.0.names.set_attributes(inode.inode(), set)?;
         }
-        self.0.end_call()
+        self.0.store.end_call()
     }
 }
 
-impl Volume {
+impl Names {
     fn set_attributes(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
         attempts(|_| {
             // chmod of an inode with an access control list changes the list as well.
             let extended = match set.mode {
-                Some(_) => Some(xattr::load(self, inode)?),
+                Some(_) => Some(xattr::load(&self.store, inode)?),
                 None => None,
             };
             let nodes = extended
@@ -163,8 +164,8 @@ impl Volume {
                 0 => OpClass::Delete,
                 _ => OpClass::Normal,
             };
-            let mut op = self.op(OpKind::Attributes, class, 1 + nodes)?;
-            let rule = self.options.volume_rules.attributes;
+            let mut op = self.store.op(OpKind::Attributes, class, 1 + nodes)?;
+            let rule = self.rule;
             let mut held = inode.lock_attributes(match set.gives_times() {
                 true => Access::Whole,
                 false => inode.attributes_access(rule),
@@ -182,7 +183,7 @@ impl Volume {
             let data = match held.state() {
                 Some(state) if set.gives_times() => {
                     if inode.kind == FileKind::Directory {
-                        self.load_fold(state)?;
+                        self.directories.load_fold(state)?;
                     }
                     let data = set.apply_times(inode, state, op.time())?;
                     inode.store_data(&mut op, &data);

@@ -11,7 +11,8 @@ use dure_sync::{SeqLockTable, Words};
 use zerocopy::IntoBytes;
 
 use crate::inode::InodeId;
-use crate::volume::{AccessTime, FileSystem, Volume};
+use crate::namespace::Names;
+use crate::volume::{AccessTime, FileSystem};
 
 const WORDS: usize = 15;
 const WAYS: usize = 4;
@@ -67,15 +68,15 @@ impl SymlinkCache {
     }
 }
 
-impl Volume {
+impl Names {
     /// Whether a read of the link leaves its access time unchanged.
     fn reads_unnoticed(&self, link: InodeId) -> bool {
-        let policy = self.options.access_time;
-        if policy == AccessTime::Never || self.options.read_only {
+        let policy = self.access_time;
+        if policy == AccessTime::Never || self.inodes.options.read_only {
             return true;
         }
-        self.attribute_cache.get(link).is_some_and(|shown| {
-            let now = self.now();
+        self.inodes.attribute_cache.get(link).is_some_and(|shown| {
+            let now = self.store.now();
             shown.atime == now || !policy.wants(shown.atime, (shown.mtime, shown.ctime), now)
         })
     }
@@ -86,8 +87,8 @@ impl FileSystem {
     /// Otherwise [`FileSystem::read_link`] finds it and caches it for the next call.
     #[must_use]
     pub fn peek_target(&self, link: InodeId) -> Option<Vec<u8>> {
-        let target = self.0.symlinks.get(link)?;
-        self.0.reads_unnoticed(link).then_some(target)
+        let target = self.0.names.symlinks.get(link)?;
+        self.0.names.reads_unnoticed(link).then_some(target)
     }
 }
 

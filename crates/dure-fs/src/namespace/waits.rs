@@ -15,7 +15,7 @@ impl FileSystem {
     /// not worth asking.
     #[must_use]
     pub fn reads_wait(&self) -> bool {
-        self.0.reads_wait()
+        self.0.store.reads_wait()
     }
 
     /// Whether [`FileSystem::inode`] would wait, or [`FileSystem::attributes`] of it: those of a
@@ -25,7 +25,7 @@ impl FileSystem {
         if !self.reads_wait() {
             return false;
         }
-        match self.0.inode_in_memory(ino) {
+        match self.0.inodes.inode_in_memory(ino) {
             Err(_) => false,
             Ok(None) => true,
             Ok(Some(inode)) if inode.kind() == FileKind::Directory => {
@@ -59,11 +59,11 @@ impl FileSystem {
             // The call fails at once.
             return false;
         }
-        let name = self.0.named(name);
-        if self.0.bucket_waits(&state, name.hash) {
+        let name = self.0.directories.named(name);
+        if self.0.directories.bucket_waits(&state, name.hash) {
             return true;
         }
-        let found = self.0.find(&state, name);
+        let found = self.0.directories.find(&state, name);
         drop(state);
         found.is_ok_and(|sight| sight.is_some_and(|sight| self.inode_waits(sight.found.ino)))
     }

@@ -4,7 +4,8 @@ use dure_block::{LateRequest, LateWatch};
 use dure_journal::{LogStatistics, Trace};
 use dure_sync::Counter;
 
-use super::{FileSystem, Statistics, WorkerActivity};
+use super::{FileSystem, Statistics};
+use crate::background::WorkerActivity;
 
 /// What a mounted volume has counted since the mount. Read without any lock that is held over I/O,
 /// so it can be read while the device hangs.
@@ -58,18 +59,18 @@ impl FileSystem {
     pub fn activity(&self) -> Activity {
         let volume = &self.0;
         let sum = |counter: &Counter| u64::try_from(counter.sum()).unwrap_or(0);
-        let journal = volume.journal_if_any();
+        let journal = volume.store.journal_if_any();
         Activity {
             journals: journal.map_or_else(Vec::new, |journal| journal.statistics()),
-            device: volume.region.counters(),
-            nodes: volume.region.node_counters(),
+            device: volume.store.region.counters(),
+            nodes: volume.store.region.node_counters(),
             checkpoints: sum(&volume.store.counters.checkpoints),
             images: sum(&volume.store.counters.images),
             rings_grown: sum(&volume.store.counters.rings_grown),
-            cleaned_blocks: sum(&volume.counters.cleaned_blocks),
-            absorbed: volume.absorbed(),
-            workers: volume.worker_activity(),
-            pauses: sum(&volume.pages.counters.pauses),
+            cleaned_blocks: sum(&volume.cleaner.counters.cleaned_blocks),
+            absorbed: volume.cleaner.absorbed(),
+            workers: volume.background.activity(),
+            pauses: sum(&volume.files.pages.counters.pauses),
             room: self.statistics(),
             stopped: self.stopped(),
         }
@@ -78,12 +79,12 @@ impl FileSystem {
     /// Requests to the device that have become late since the last look of `watch`.
     #[must_use]
     pub fn late_requests(&self, watch: &mut LateWatch) -> Vec<LateRequest> {
-        self.0.region.late(watch)
+        self.0.store.region.late(watch)
     }
 
     /// The trace of the journals; a read-only mount has none.
     #[must_use]
     pub fn trace(&self) -> Option<&Trace> {
-        Some(self.0.journal_if_any()?.trace())
+        Some(self.0.store.journal_if_any()?.trace())
     }
 }

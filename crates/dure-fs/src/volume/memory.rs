@@ -29,7 +29,7 @@ use dure_store::units::{BLOCK_BYTES_U64, to_u64, to_usize};
 
 use super::{Background, DataMode, DirtyLimit, MountOptions};
 use crate::file::PAGE_BYTES;
-use crate::inode::INODE_BYTES;
+use crate::inode::{INODE_BYTES, InodeShares};
 
 /// Each of these shares is the cache's bytes divided by its constant.
 const NODES: u64 = 4;
@@ -82,6 +82,16 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
+    /// What the inodes of a volume with `cores` parts get.
+    pub(crate) fn of_inodes(&self, cores: usize) -> InodeShares {
+        InodeShares {
+            cores,
+            inodes: self.inodes,
+            table_bytes: self.table_bytes,
+            range_bytes: self.range_bytes,
+        }
+    }
+
     /// The shares of the options' `cache=`, for `journals` journals.
     pub(crate) fn of(options: &MountOptions, journals: u32) -> Shares {
         let all = options.cache_bound();

@@ -8,17 +8,21 @@ use dure_store::error::{Error, Result};
 use dure_store::layout::{FormatOptions, Layout};
 use dure_store::units::{BlockNo, Ino, to_usize};
 use dure_store::{Above, Mount};
-use dure_sync::range_lock::WordBudget;
+use dure_sync::atomic::AtomicU64;
 use dure_sync::{Arc, CachePadded, CoreId, Mutex, Weak};
 
 use super::memory::Shares;
-use super::{FileSystem, MountOptions, PageCaching, Volume, VolumeCounters, background};
+use super::{Background, FileSystem, MountOptions, PageCaching, Volume};
+use crate::background::BackgroundWork;
+use crate::background::workers::Workers;
+use crate::cleaner::{Cleaner, CleanerCounters};
+use crate::directory::Directories;
 use crate::directory::dentry_cache::DentryCache;
-use crate::directory::last_listed::LastListed;
 use crate::file::body::Body;
-use crate::file::{PageCache, ReadAhead};
-use crate::inode::{AccessTimes, AttributeCache, InodeCache, InodePools, InodeRef, Orphans};
-use crate::namespace::SymlinkCache;
+use crate::file::{Files, FilesOfInodes, PageCache, ReadAhead};
+use crate::inode::{InodeRef, Inodes};
+use crate::namespace::{Names, SymlinkCache};
+use crate::xattr::Xattrs;
 
 impl FileSystem {
     /// Makes a volume on `device`, destroying its content.
@@ -53,8 +57,8 @@ impl FileSystem {
     /// # Errors
     /// `ReadOnly`, `Stopped`; as [`FileSystem::layout_grown`].
     pub fn grown(&self, blocks: u64) -> Result<Layout> {
-        self.0.check_writable()?;
-        dure_store::grown(&self.0.layout, blocks)
+        self.0.store.check_writable()?;
+        dure_store::grown(&self.0.store.layout, blocks)
     }
 
     /// Mounts the volume on `device`; after a crash it recovers it first.
@@ -85,13 +89,18 @@ impl FileSystem {
             mount.set_absorb(absorb);
         }
         let volume = Arc::new(Volume::on(mount, options, Body::of(pages))?);
-        volume.inodes.attach(&volume);
-        volume.attach(Box::new(Files(Arc::downgrade(&volume))));
+        volume.store.attach(Box::new(AboveStore {
+            files: Arc::downgrade(&volume.files),
+            cleaner: Arc::downgrade(&volume.cleaner),
+            workers: Arc::downgrade(&volume.background.workers),
+        }));
         let mut kept = Vec::new();
         if !volume.options.read_only {
-            volume.grow_to_least()?;
-            kept = volume.finish_orphans(keep)?;
-            background::start(&volume);
+            volume.store.grow_to_least()?;
+            kept = volume.files.finish_orphans(keep)?;
+            if volume.options.background == Background::Workers {
+                BackgroundWork::start(&volume.background, volume.options.workers);
+            }
         }
         Ok((FileSystem(volume), kept))
     }
@@ -105,7 +114,7 @@ impl FileSystem {
     pub fn close(&self) -> Result<()> {
         let volume = &self.0;
         volume.background.stop();
-        if volume.is_closed() {
+        if volume.store.is_closed() {
             return Ok(());
         }
         self.sync()?;
@@ -116,71 +125,120 @@ impl FileSystem {
 impl Volume {
     /// Completes the mount, with empty caches.
     fn on(mount: Mount, options: MountOptions, body: Body) -> Result<Volume> {
-        let journals = mount.layout().journals;
-        let cores = to_usize(u64::from(journals));
-        let shares = Shares::of(&options, journals);
-        let (pages_max, logged) = (shares.pages, shares.logged_pages);
-        let absorbs = options.page_cache == Some(PageCaching::Nvram);
-        let pages = PageCache::new(cores, pages_max, logged, shares.dirty_pages).absorbing(absorbs);
-        let store = mount.run(shares.of_store(), pages.frames())?;
-        let counters = VolumeCounters::default();
-        counters.inodes.add(store.inodes_found);
-        Ok(Volume {
-            store,
+        let cores = to_usize(u64::from(mount.layout().journals));
+        let shares = Shares::of(&options, mount.layout().journals);
+        let pages = PageCache::new(cores, shares.pages, shares.logged_pages, shares.dirty_pages)
+            .absorbing(options.page_cache == Some(PageCaching::Nvram));
+        let store = Arc::new(mount.run(shares.of_store(), pages.frames())?);
+        let inodes = Arc::new(Inodes::new(
+            store.clone(),
+            options.alloc,
+            options.of_inodes(),
+            shares.of_inodes(cores),
+        ));
+        let workers = Arc::new(Workers::default());
+        let files = Arc::new(Files {
+            options: options.of_files(&store),
+            read_ahead: ReadAhead::new(cores, shares.pages),
+            store: store.clone(),
+            inodes: inodes.clone(),
+            workers: workers.clone(),
             body,
             pages,
-            last_listed: LastListed::new(cores),
-            read_ahead: ReadAhead::new(cores, pages_max),
-            inodes: InodeCache::new(shares.inodes, cores),
+        });
+        let above = || Box::new(FilesOfInodes(Arc::downgrade(&files))) as Box<_>;
+        inodes.cache.attach(&inodes, above);
+        let directories = Arc::new(Directories {
+            store: store.clone(),
             dentries: DentryCache::new(shares.table_bytes),
-            attribute_cache: Arc::new(AttributeCache::new(shares.table_bytes)),
+            rule: options.volume_rules.directories,
+        });
+        let xattrs = Arc::new(Xattrs {
+            store: store.clone(),
+            inodes: inodes.clone(),
+            rule: options.volume_rules.attributes,
+        });
+        let names = Names {
+            store: store.clone(),
+            inodes: inodes.clone(),
+            files: files.clone(),
+            directories: directories.clone(),
             symlinks: SymlinkCache::new(shares.target_bytes),
-            inode_pools: InodePools::new(cores, options.alloc),
-            orphans: Orphans::new(cores),
-            access_times: AccessTimes::new(cores),
-            range_words: Arc::new(WordBudget::of_bytes(shares.range_bytes)),
-            options,
             rename: CachePadded::new(Mutex::new(())),
-            counters,
-            background: background::Workers::default(),
+            access_time: options.access_time,
+            rule: options.volume_rules.attributes,
+        };
+        let cleaner = Arc::new(Cleaner {
+            store: store.clone(),
+            inodes: inodes.clone(),
+            files: files.clone(),
+            counters: CleanerCounters::default(),
+        });
+        let background = Arc::new(BackgroundWork {
+            store: store.clone(),
+            inodes: inodes.clone(),
+            files: files.clone(),
+            cleaner: cleaner.clone(),
+            workers,
+            order: options.order,
+            commit_interval: options.commit_interval,
+            handles: AtomicU64::new(0),
+        });
+        Ok(Volume {
+            options,
+            store,
+            inodes,
+            directories,
+            xattrs,
+            files,
+            names,
+            cleaner,
+            background,
         })
     }
 }
 
-/// The files of a volume, as its store calls them.
+/// What is above the store of a volume.
 #[derive(Debug)]
-struct Files(Weak<Volume>);
+struct AboveStore {
+    files: Weak<Files>,
+    cleaner: Weak<Cleaner>,
+    workers: Weak<Workers>,
+}
 
-impl Above for Files {
+impl Above for AboveStore {
     fn find_home(&self, core: CoreId, block: BlockNo) -> Result<bool> {
         let gone = Error::NoSpace {
             what: "blocks of a volume that is no longer there",
         };
-        self.0.upgrade().ok_or(gone)?.replace_block(core, block)
+        self.cleaner
+            .upgrade()
+            .ok_or(gone)?
+            .replace_block(core, block)
     }
 
-    fn want_log_room(&self, journal: JournalId) {
-        if let Some(volume) = self.0.upgrade() {
-            volume.want_log_room(journal);
+    fn want_log_room(&self, journal: JournalId, checkpoints: i64) {
+        if let Some(workers) = self.workers.upgrade() {
+            workers.want_log_room(journal, checkpoints);
         }
     }
 
-    fn want_memory_room(&self, core: CoreId) {
-        if let Some(volume) = self.0.upgrade() {
-            volume.want_memory_room(core);
+    fn want_memory_room(&self, core: CoreId, checkpoints: i64) {
+        if let Some(workers) = self.workers.upgrade() {
+            workers.want_memory_room(core, checkpoints);
         }
     }
 
     fn want_checkpoint_help(&self) {
-        if let Some(volume) = self.0.upgrade() {
-            volume.want_checkpoint_help();
+        if let Some(workers) = self.workers.upgrade() {
+            workers.want_checkpoint_help();
         }
     }
 
     fn free_reserved(&self) {
-        if let Some(volume) = self.0.upgrade() {
+        if let Some(files) = self.files.upgrade() {
             // An error belongs to some other file: that file's fsync reports it.
-            let _ = volume.body.write_back_reserved(&volume);
+            let _ = files.body.write_back_reserved(&files);
         }
     }
 }

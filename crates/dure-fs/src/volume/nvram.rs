@@ -98,12 +98,12 @@ impl MountOptions {
             _ if !is_nvram => Ok(()),
             (VolumeMedia::Device, ..) => refused(
                 "page_cache=nvram",
-                "the volume's logs are not in mapped persistent memory beside a block device (mkfs DISK --nvm FILE makes \
+                "the background's logs are not in mapped persistent memory beside a block device (mkfs DISK --nvm FILE makes \
                  one where they are)",
             ),
             (VolumeMedia::Nvm, ..) => refused(
                 "page_cache=nvram",
-                "all of the volume is in persistent memory: page_cache=none uses its files where they lie",
+                "all of the background is in persistent memory: page_cache=none uses its files where they lie",
             ),
             (_, DataMode::Writeback | DataMode::Journal, ..) => refused(
                 "page_cache=nvram",

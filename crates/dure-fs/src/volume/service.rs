@@ -12,7 +12,7 @@ impl FileSystem {
     /// Why the volume has become read-only by itself, if it has.
     #[must_use]
     pub fn stopped(&self) -> Option<String> {
-        self.0.stopped().map(str::to_owned)
+        self.0.store.stopped().map(str::to_owned)
     }
 
     /// Writes back, commits and, if it is time, checkpoints, as background work does. For tests.
@@ -21,7 +21,7 @@ impl FileSystem {
     /// The first failure.
     #[doc(hidden)]
     pub fn background_now(&self) -> Result<()> {
-        self.0.background_round()
+        self.0.background.round_of_all()
     }
 
     /// Tells the device which blocks within `bytes` are free, in runs of at least `least` bytes,
@@ -31,17 +31,17 @@ impl FileSystem {
     /// # Errors
     /// `ReadOnly`, `Stopped`; what a commit reports; a failed discard.
     pub fn trim(&self, bytes: Range<u64>, least: u64) -> Result<u64> {
-        self.0.check_writable()?;
-        self.0.commit_all()?;
+        self.0.store.check_writable()?;
+        self.0.store.commit_all()?;
         let blocks = bytes.start.div_ceil(BLOCK_BYTES_U64)..bytes.end / BLOCK_BYTES_U64;
-        let told = self.0.trim(blocks, least.div_ceil(BLOCK_BYTES_U64))?;
+        let told = self.0.store.trim(blocks, least.div_ceil(BLOCK_BYTES_U64))?;
         Ok(told * BLOCK_BYTES_U64)
     }
 
     /// Whether there is a device below that [`FileSystem::trim`] is of use to.
     #[must_use]
     pub fn can_trim(&self) -> bool {
-        self.0.can_trim()
+        self.0.store.can_trim()
     }
 
     /// Checkpoints, as when a log is full. For tests.
@@ -50,7 +50,7 @@ impl FileSystem {
     /// The first failure, after which the volume is stopped.
     #[doc(hidden)]
     pub fn checkpoint_now(&self) -> Result<()> {
-        self.0.checkpoint()
+        self.0.store.checkpoint()
     }
 
     /// Lets the logs grow until they hold `blocks` blocks together. For benches.
@@ -59,8 +59,8 @@ impl FileSystem {
     /// `NoSpace` when the volume or the log rings have no room for that; a failed write.
     #[doc(hidden)]
     pub fn grow_logs(&self, blocks: u64) -> Result<()> {
-        self.0.check_writable()?;
-        self.0.grow_rings(blocks)
+        self.0.store.check_writable()?;
+        self.0.store.grow_rings(blocks)
     }
 
     /// How many files in memory have had a range with an end locked. For tests: it looks at all
@@ -70,6 +70,7 @@ impl FileSystem {
     pub fn files_with_ranges(&self) -> usize {
         self.0
             .inodes
+            .cache
             .collect(|inode| inode.ranges().bytes() > 0)
             .len()
     }
@@ -79,7 +80,12 @@ impl FileSystem {
     #[must_use]
     pub fn range_waits(&self) -> dure_sync::range_lock::Waits {
         let mut sum = dure_sync::range_lock::Waits::default();
-        for inode in self.0.inodes.collect(|inode| inode.ranges().are_locked()) {
+        for inode in self
+            .0
+            .inodes
+            .cache
+            .collect(|inode| inode.ranges().are_locked())
+        {
             let waits = inode.inode().ranges().waits();
             sum.queued += waits.queued;
             sum.slept += waits.slept;
@@ -97,7 +103,7 @@ impl FileSystem {
     /// The volume's layout.
     #[must_use]
     pub fn layout(&self) -> &dure_store::layout::Layout {
-        &self.0.layout
+        &self.0.store.layout
     }
 
     /// The options it was mounted with.
@@ -115,13 +121,13 @@ impl FileSystem {
     /// What this mount recovered; `None` if the volume had been unmounted.
     #[must_use]
     pub fn recovered(&self) -> Option<RecoveryStatistics> {
-        self.0.recovered
+        self.0.store.recovered
     }
 
     /// Whether the first superblock is damaged: the volume was found by the last, and a check that
     /// repairs makes it again.
     #[must_use]
     pub fn first_superblock_is_damaged(&self) -> bool {
-        self.0.first_superblock_is_damaged()
+        self.0.store.first_superblock_is_damaged()
     }
 }

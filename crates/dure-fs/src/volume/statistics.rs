@@ -56,22 +56,22 @@ impl FileSystem {
     /// concurrent changes may count or not.
     #[must_use]
     pub fn nameless_inodes(&self) -> u64 {
-        self.0.inodes.nameless()
+        self.0.inodes.cache.nameless()
     }
 
     /// The volume's used and free space.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let volume = &self.0;
-        let space = volume.space.statistics();
-        let spare = volume.spare_log_blocks();
-        let logs = u64::from(space.segments_log) * u64::from(volume.layout.segment_blocks);
+        let space = volume.store.space.statistics();
+        let spare = volume.store.spare_log_blocks();
+        let logs = u64::from(space.segments_log) * u64::from(volume.store.layout.segment_blocks);
         let coming = space.freeing + spare;
         let anybody = space.available + coming.saturating_sub(space.aside_lacks);
         // An inode takes at least an eighth of a node; the number of node ids limits all of them
         // together.
-        let most = volume.layout.nids() * Ino::PER_NODE;
-        let used = u64::try_from(volume.counters.inodes.sum()).unwrap_or(0);
+        let most = volume.store.layout.nids() * Ino::PER_NODE;
+        let used = u64::try_from(volume.inodes.counters.used.sum()).unwrap_or(0);
         let used = used.min(most);
         let inodes_free = (anybody * Ino::PER_NODE).min(most - used);
         Statistics {

@@ -1,6 +1,7 @@
 //! Byte streams over chains of blob nodes. A change rewrites only the nodes whose piece or link
 //! differs.
 
+use dure_store::Store;
 use dure_store::error::{Error, Result};
 use dure_store::format::blob::{BLOB_BYTES, BlobHeader};
 use dure_store::format::node::NodeKind;
@@ -8,8 +9,6 @@ use dure_store::node::NodeRef;
 use dure_store::op::{Op, RECORD_BYTES_MAX};
 use dure_store::units::{Ino, Nid, to_u64};
 use zerocopy::FromBytes;
-
-use crate::volume::Volume;
 
 /// Nodes of the longest stream, with some to spare; a longer chain is a loop.
 const NODES_MAX: usize = 64;
@@ -31,13 +30,13 @@ pub(crate) fn nodes_for(bytes: usize) -> u32 {
 }
 
 /// Maximum bytes of one record in the volume's log.
-fn record_bytes_max(volume: &Volume) -> usize {
-    volume.journal().handle_bytes_max().min(RECORD_BYTES_MAX)
+fn record_bytes_max(store: &Store) -> usize {
+    store.journal().handle_bytes_max().min(RECORD_BYTES_MAX)
 }
 
 /// Pieces that one operation may write besides other changes.
-pub(super) fn pieces_per_record(volume: &Volume) -> usize {
-    let pieces = (record_bytes_max(volume) - RECORDS_BESIDES) / PIECE_RECORD_BYTES;
+pub(super) fn pieces_per_record(store: &Store) -> usize {
+    let pieces = (record_bytes_max(store) - RECORDS_BESIDES) / PIECE_RECORD_BYTES;
     assert!(pieces > 0, "the smallest log segment takes a piece");
     pieces
 }
@@ -66,7 +65,7 @@ fn next_of(payload: &[u8]) -> u64 {
 
 /// The chain of inode `owner` that begins at node `root`; an empty one for 0. If it may change
 /// meanwhile, the caller checks afterwards that it has not.
-pub(crate) fn load(volume: &Volume, root: u64, owner: Ino) -> Result<Chain> {
+pub(crate) fn load(store: &Store, root: u64, owner: Ino) -> Result<Chain> {
     let mut chain = Chain::default();
     let mut next = root;
     while next != 0 {
@@ -80,7 +79,7 @@ pub(crate) fn load(volume: &Volume, root: u64, owner: Ino) -> Result<Chain> {
                 got: limit + 1,
             });
         }
-        let node = volume.node(Nid(next), NodeKind::Blob.of(owner))?;
+        let node = store.node(Nid(next), NodeKind::Blob.of(owner))?;
         next = node.look(0, next_of);
         chain.nodes.push(node);
     }
@@ -123,7 +122,7 @@ impl Chain {
     }
 
     /// Whether one operation can turn the stream into `new`.
-    pub(super) fn fits_a_record(&self, volume: &Volume, new: &[u8]) -> bool {
+    pub(super) fn fits_a_record(&self, store: &Store, new: &[u8]) -> bool {
         let unchanged = |&(at, piece): &(usize, &[u8])| {
             let last = (at + 1) * BLOB_BYTES >= new.len();
             let next = match self.nodes.get(at + 1) {
@@ -135,7 +134,7 @@ impl Chain {
             node.is_some_and(|(node, next)| same(node, next))
         };
         let changed = pieces(new).enumerate().filter(|piece| !unchanged(piece));
-        changed.count() <= pieces_per_record(volume)
+        changed.count() <= pieces_per_record(store)
     }
 
     /// Lets `op` turn the stream into `new`; returns the first node, 0 for an empty stream. New

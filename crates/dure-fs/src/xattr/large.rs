@@ -19,10 +19,10 @@ use dure_store::units::{Ino, to_usize};
 use super::Loaded;
 use super::chain::{self, pieces_per_record};
 use crate::inode::{Access, Attempt, Inode, InodeRef, LockedInodes};
-use crate::volume::Volume;
+use crate::xattr::Xattrs;
 use zerocopy::little_endian::{U32, U64};
 
-impl Volume {
+impl Xattrs {
     /// Makes `new` the attributes of an inode, which were `loaded`. `change` also makes the other
     /// changes of the attributes.
     pub(super) fn change_in_steps(
@@ -35,8 +35,10 @@ impl Volume {
         // Declared before the locks: its pin is dropped after them, and deletes it.
         let carrier = self.carry(new, inode.ino)?;
         let carrier = carrier.inode();
-        let mut op = self.op(OpKind::Xattr, OpClass::Normal, 2 + loaded.chain.nodes())?;
-        let rule = self.options.volume_rules.attributes;
+        let mut op = self
+            .store
+            .op(OpKind::Xattr, OpClass::Normal, 2 + loaded.chain.nodes())?;
+        let rule = self.rule;
         let access = inode.attributes_access(rule);
         let _locked = LockedInodes::lock([(inode, access), (carrier, Access::Attributes)]);
         let mut attributes = inode.attributes();
@@ -62,13 +64,13 @@ impl Volume {
 
     /// A carrier with a chain that holds `stream`, to be given to inode `owner`.
     fn carry(&self, stream: &[u8], owner: Ino) -> std::result::Result<InodeRef, Attempt> {
-        let carrier = self.carrier()?;
+        let carrier = self.inodes.carrier()?;
         let inode = carrier.inode();
         let pieces: Vec<&[u8]> = chain::pieces(stream).collect();
         let (mut next, mut bytes) = (0, 0);
-        for group in pieces.rchunks(pieces_per_record(self)) {
+        for group in pieces.rchunks(pieces_per_record(&self.store)) {
             let nodes = u32::try_from(group.len()).expect("a stream has at most 128 KiB");
-            let mut op = self.op(OpKind::Xattr, OpClass::Normal, 1 + nodes)?;
+            let mut op = self.store.op(OpKind::Xattr, OpClass::Normal, 1 + nodes)?;
             let _held = inode.lock_attributes(Access::Attributes);
             for piece in group.iter().rev() {
                 let node = op.new_node_of(NodeKind::Blob, owner)?;
@@ -83,7 +85,7 @@ impl Volume {
                 U32::new(u32::try_from(bytes).expect("a stream has at most 128 KiB"));
             inode.store_attributes(&mut op, &attributes);
             let mark = op.finish();
-            inode.attributes_stored(self.options.volume_rules.attributes, mark);
+            inode.attributes_stored(self.rule, mark);
         }
         Ok(carrier)
     }

@@ -12,7 +12,6 @@ pub(crate) mod chain;
 mod large;
 pub(crate) mod stream;
 
-use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::attribute;
 use dure_store::format::inode::AttributesRecord;
@@ -20,13 +19,14 @@ use dure_store::format::name::FileKind;
 use dure_store::op::Op;
 use dure_store::space::OpClass;
 use dure_store::units::{to_u64, to_usize};
-use dure_sync::{Seen, thread};
+use dure_store::{OpKind, Store};
+use dure_sync::{Arc, Seen, thread};
 
 use self::acl::{Acl, Equivalence};
 use self::chain::Chain;
 pub use self::stream::XattrMode;
-use crate::inode::{Access, Attempt, Inode, InodeRef, SET_GROUP_ID, attempts};
-use crate::volume::{FileSystem, Volume};
+use crate::inode::{Access, Attempt, Inode, InodeRef, Inodes, SET_GROUP_ID, attempts};
+use crate::volume::{AttributeRule, FileSystem};
 
 /// What becomes of set-group-id when an access control list is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,15 @@ pub enum SetGid {
     Keep,
     /// It is cleared.
     Drop,
+}
+
+/// The extended attributes of a volume's inodes.
+#[derive(Debug)]
+pub(crate) struct Xattrs {
+    pub(crate) store: Arc<Store>,
+    pub(crate) inodes: Arc<Inodes>,
+    /// What a change of attributes holds.
+    pub(crate) rule: AttributeRule,
 }
 
 /// The attributes of an inode as they were when `seen` was.
@@ -50,10 +59,10 @@ pub(crate) struct Loaded {
 const READS: u32 = 3;
 
 /// Reads the attributes of an inode whose attributes the caller has not locked.
-pub(crate) fn load(volume: &Volume, inode: &Inode) -> Result<Loaded> {
+pub(crate) fn load(store: &Store, inode: &Inode) -> Result<Loaded> {
     for _ in 0..READS {
         if let Some(seen) = inode.xattrs().look() {
-            let loaded = load_since(volume, inode, seen);
+            let loaded = load_since(store, inode, seen);
             // If another task has changed them, neither what was read nor an error says anything.
             if inode.xattrs().is_still(seen) {
                 return loaded;
@@ -62,19 +71,19 @@ pub(crate) fn load(volume: &Volume, inode: &Inode) -> Result<Loaded> {
         thread::spin_hint();
     }
     let _held = inode.lock_attributes(Access::Attributes);
-    load_held(volume, inode)
+    load_held(store, inode)
 }
 
 /// As `load`; the caller keeps them from changing.
-pub(crate) fn load_held(volume: &Volume, inode: &Inode) -> Result<Loaded> {
+pub(crate) fn load_held(store: &Store, inode: &Inode) -> Result<Loaded> {
     let seen = inode.xattrs().look();
-    load_since(volume, inode, seen.expect("the caller excludes changes"))
+    load_since(store, inode, seen.expect("the caller excludes changes"))
 }
 
-fn load_since(volume: &Volume, inode: &Inode, seen: Seen) -> Result<Loaded> {
+fn load_since(store: &Store, inode: &Inode, seen: Seen) -> Result<Loaded> {
     let attributes = inode.attributes();
     let (root, owner) = (attributes.xattr_root.get(), attributes.xattr_owner());
-    let chain = chain::load(volume, root, owner)?;
+    let chain = chain::load(store, root, owner)?;
     Ok(Loaded {
         stream: chain.read(to_usize(u64::from(attributes.xattr_bytes.get())))?,
         chain,
@@ -187,7 +196,7 @@ impl FileSystem {
         if inode.attributes().xattr_root.get() == 0 {
             return Ok(None);
         }
-        let loaded = load(&self.0, inode)?;
+        let loaded = load(&self.0.store, inode)?;
         Ok(stream::get(&loaded.stream, name)?.map(<[u8]>::to_vec))
     }
 
@@ -196,7 +205,7 @@ impl FileSystem {
     /// # Errors
     /// Of reading its nodes.
     pub fn list_xattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
-        let loaded = load(&self.0, inode.inode())?;
+        let loaded = load(&self.0.store, inode.inode())?;
         stream::attributes(&loaded.stream)
             .map(|a| Ok(a?.name.to_vec()))
             .collect()
@@ -229,10 +238,10 @@ impl FileSystem {
         value: &[u8],
         (mode, set_gid): (XattrMode, SetGid),
     ) -> Result<()> {
-        self.0.check_writable()?;
+        self.0.store.check_writable()?;
         attribute::check_name(name)?;
         let bits = check_acl(inode, name, value)?;
-        self.0.change_xattr(inode.inode(), |new, record| {
+        self.0.xattrs.change_xattr(inode.inode(), |new, record| {
             if let Some((bits, equivalence)) = bits {
                 let special = match set_gid {
                     SetGid::Keep => record.mode.get() & !0o777,
@@ -257,9 +266,9 @@ impl FileSystem {
     /// # Errors
     /// `NoAttribute` when it is not there.
     pub fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
-        self.0.check_writable()?;
+        self.0.store.check_writable()?;
         attribute::check_name(name)?;
-        let removed = self.0.change_xattr(inode.inode(), |new, _| {
+        let removed = self.0.xattrs.change_xattr(inode.inode(), |new, _| {
             if stream::remove(new, name)? {
                 Ok(())
             } else {
@@ -291,25 +300,25 @@ fn check_acl(inode: &InodeRef, name: &[u8], value: &[u8]) -> Result<Option<(u32,
     Ok(access.then(|| list.as_mode()))
 }
 
-impl Volume {
+impl Xattrs {
     fn change_xattr(
         &self,
         inode: &Inode,
         change: impl Fn(&mut Vec<u8>, &mut AttributesRecord) -> Result<()>,
     ) -> Result<()> {
         attempts(|_| {
-            let loaded = load(self, inode)?;
+            let loaded = load(&self.store, inode)?;
             let mut new = loaded.stream.clone();
             change(&mut new, &mut inode.attributes())?;
-            if !loaded.chain.fits_a_record(self, &new) {
+            if !loaded.chain.fits_a_record(&self.store, &new) {
                 return self.change_in_steps(inode, &loaded, &new, &change);
             }
-            let mut op = self.op(
+            let mut op = self.store.op(
                 OpKind::Xattr,
                 OpClass::Normal,
                 1 + loaded.nodes_max(new.len()),
             )?;
-            let rule = self.options.volume_rules.attributes;
+            let rule = self.rule;
             let _held = inode.lock_attributes(inode.attributes_access(rule));
             loaded.check(inode)?;
             let mut attributes = inode.attributes();
@@ -323,6 +332,6 @@ impl Volume {
             inode.attributes_stored(rule, mark);
             Ok(())
         })?;
-        self.end_call()
+        self.store.end_call()
     }
 }

@@ -26,12 +26,12 @@ pub trait Above: fmt::Debug + Send + Sync {
     fn find_home(&self, core: CoreId, block: BlockNo) -> Result<bool>;
 
     /// The log of `journal` has become half full: a checkpoint soon would save operations from
-    /// waiting for one. Returns at once.
-    fn want_log_room(&self, journal: JournalId);
+    /// waiting for one; `checkpoints` were made by now. Returns at once.
+    fn want_log_room(&self, journal: JournalId, checkpoints: i64);
 
     /// Nodes and owners that only memory has are half as many as may be: a checkpoint soon would
     /// save operations from making one. `core` has seen it. Returns at once.
-    fn want_memory_room(&self, core: CoreId);
+    fn want_memory_room(&self, core: CoreId, checkpoints: i64);
 
     /// A checkpoint begins, in which several partitions have a share: those that work in the
     /// background may help ([`Store::help_checkpoint`]). Returns at once.
@@ -62,7 +62,7 @@ impl Store {
     /// Asks for room in a log; see [`Above::want_log_room`].
     pub(super) fn want_log_room(&self, journal: JournalId) {
         if let Some(above) = self.above.get() {
-            above.want_log_room(journal);
+            above.want_log_room(journal, self.counters.checkpoints.sum());
         }
     }
 
@@ -70,7 +70,7 @@ impl Store {
     #[cold]
     pub(super) fn want_memory_room(&self, core: CoreId) {
         if let Some(above) = self.above.get() {
-            above.want_memory_room(core);
+            above.want_memory_room(core, self.counters.checkpoints.sum());
         }
     }
 

@@ -43,7 +43,7 @@ impl TreeEdit<'_, '_> {
     fn node(&self, nid: Nid, owner: Ino) -> Result<NodeRef> {
         match self.born.iter().find(|node| node.nid == nid) {
             Some(node) => Ok(node.clone()),
-            None => self.volume.node(nid, NodeKind::Bucket.of(owner)),
+            None => self.directories.store.node(nid, NodeKind::Bucket.of(owner)),
         }
     }
 
@@ -74,7 +74,7 @@ impl TreeEdit<'_, '_> {
                 access,
             });
         };
-        let seed = self.volume.layout.hash_seed;
+        let seed = self.directories.store.layout.hash_seed;
         let draft = self.op.edit(&place.node, place.index);
         let searched = bucket::search(draft, (seed, hash), bytes);
         let (entry, room) = match searched.map_err(|error| corrupt(place.node.nid, error))? {

@@ -4,9 +4,9 @@ use dure_store::ranks::BUCKET;
 use dure_sync::MutexGuard;
 use smallvec::SmallVec;
 
+use crate::directory::Directories;
 use crate::directory::read::Leaf;
 use crate::inode::{Attempt, Inode, LockedInodes};
-use crate::volume::Volume;
 
 /// The buckets that an operation changes in directories that it holds shared.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct LockedBuckets<'l> {
     _held: [Option<MutexGuard<'l, BUCKET, ()>>; 2],
 }
 
-impl Volume {
+impl Directories {
     /// The bucket of names with this hash in a directory that the operation holds shared; `None` if
     /// it holds it exclusively.
     pub(crate) fn leaf_of(

@@ -33,10 +33,10 @@ use dure_sync::{Arc, CoreId, Counter, Mutex, PerCore};
 use super::dirty_limit::DirtyPages;
 use super::page::CacheBudget;
 use super::writeback::BATCH_PAGES;
+use crate::file::Files;
 use crate::file::state::FileState;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::{CACHED_LIST, DIRTY_LIST, SCRATCH};
-use crate::volume::Volume;
 
 pub(super) use grant::{Grant, Want};
 
@@ -290,7 +290,7 @@ impl PageCache {
     }
 }
 
-impl Volume {
+impl Files {
     /// Takes all pages and pending changes from an inode that leaves memory: it was deleted, or is
     /// clean.
     pub(in crate::file) fn forget_file(&self, inode: &Inode, state: &mut InodeState) {
@@ -303,7 +303,7 @@ impl Volume {
 
     /// Drops pages without writing them, and gives back what they held. None may be in write-back.
     pub(in crate::file) fn drop_pages(&self, file: &mut FileState, range: Range<u64>) {
-        let core = self.partition();
+        let core = self.store.partition();
         let mut blocks = 0;
         file.pages.remove_range(range, |frame, dirty| {
             self.pages.drop_frame(core, frame);

@@ -34,9 +34,9 @@ use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{CoreId, Mutex, PerCore, clock, thread};
 
 use super::dirty_count::DirtyCounts;
+use crate::file::Files;
 use crate::file::state::FileState;
 use crate::ranks::DIRTY_METER;
-use crate::volume::Volume;
 
 /// Smallest limit for which writers slow down, in pages.
 const LIMIT_MIN: u64 = 256;
@@ -260,7 +260,7 @@ fn rate(pages: u64, ns: u64) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
-impl Volume {
+impl Files {
     /// Slows down a writer that has made pages dirty, if there are many. The caller holds no lock
     /// of an inode.
     #[inline]
@@ -276,7 +276,7 @@ impl Volume {
     pub(super) fn writers_pause(&self) -> bool {
         let dirty = &self.pages.dirty_pages;
         dirty.limits.is_some_and(|limits| {
-            let own = dirty.counts.of(self.partition());
+            let own = dirty.counts.of(self.store.partition());
             own > limits.part.free && dirty.counts.all() > limits.all.free
         })
     }
@@ -295,7 +295,7 @@ impl Volume {
             return;
         }
         if !dirty.at(core).asked.swap(true, Ordering::Relaxed) {
-            self.want_write_back(core);
+            self.workers.want_write_back(core);
         }
         let used = limits.part.used(now).min(limits.all.used(all));
         let price = dirty.price(core, pages, used);

@@ -16,11 +16,12 @@ use dure_store::error::Result;
 use dure_store::units::{BLOCK_BYTES, to_u64};
 use dure_sync::Arc;
 
+use crate::file::Files;
 use crate::file::bytes::split;
 use crate::file::ranges::Range as HeldRange;
 use crate::file::read::ReadMode;
 use crate::inode::{Inode, InodeState};
-use crate::volume::{RangeRule, Volume};
+use crate::volume::RangeRule;
 
 pub(crate) use self::ahead::ReadAhead;
 pub(crate) use self::readings::Readings;
@@ -52,7 +53,7 @@ fn copy_hits(state: &InodeState, offset: u64, buf: &mut [u8], writers: Writers) 
     Some(done)
 }
 
-impl Volume {
+impl Files {
     /// [`Body::read`](crate::file::body::Body::read).
     #[inline]
     pub(in crate::file) fn read_cached(
@@ -61,7 +62,7 @@ impl Volume {
         (offset, buf): (u64, &mut [u8]),
         mode: ReadMode,
     ) -> Result<usize> {
-        let range = match self.options.ranges_queue() {
+        let range = match self.options.ranges_queue {
             true => self.share_range(inode, offset, buf.len()),
             false => None,
         };
@@ -98,7 +99,7 @@ impl Volume {
     /// The bytes of a read, shared, for all of the call: where tasks queue for ranges.
     #[inline(never)]
     fn share_range<'i>(&self, inode: &'i Inode, offset: u64, len: usize) -> Option<HeldRange<'i>> {
-        match self.options.volume_rules.ranges {
+        match self.options.rules.ranges {
             RangeRule::Unchecked(_) => None,
             _ => inode.ranges_in(self).share(offset, len),
         }
@@ -144,7 +145,7 @@ impl Volume {
         // The range lock is made under the exclusive inode lock: if there is none now, no task
         // writes to pages while this one holds the inode shared.
         let writers = match inode.ranges().are_locked() {
-            true if !matches!(self.options.volume_rules.ranges, RangeRule::Unchecked(_)) => {
+            true if !matches!(self.options.rules.ranges, RangeRule::Unchecked(_)) => {
                 Writers::Concurrent
             }
             _ => Writers::None,
@@ -164,7 +165,7 @@ impl Volume {
         let end = offset.saturating_add(to_u64(rest.len()));
         let left = inode.size_up_to(state, end).saturating_sub(offset);
         let len = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        inode.note_read(self, state);
+        inode.note_read(&self.inodes, state);
         Some((len, copy_hits(state, offset, &mut rest[..len], writers)?))
     }
 }

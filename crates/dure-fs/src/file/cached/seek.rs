@@ -7,12 +7,12 @@ use dure_store::error::Result;
 use dure_store::units::BLOCK_BYTES_U64;
 
 use super::growth::Growth;
+use crate::file::Files;
 use crate::file::map::MapReader;
 use crate::file::seek::{STEP_PAGES, SeekTarget, stretch};
 use crate::inode::{Inode, InodeState};
-use crate::volume::Volume;
 
-impl Volume {
+impl Files {
     /// [`Body::seek`](crate::file::body::Body::seek).
     pub(in crate::file) fn seek_cached(
         &self,

@@ -11,32 +11,27 @@
 //! **Crash.** As without: a page is old or new.
 
 use dure_journal::{Order, WriteAccess};
-use dure_store::{RecordPolicy, Settler};
+use dure_store::Settler;
 
-use crate::volume::{DataMode, Volume};
+use crate::file::Files;
 
-impl Volume {
-    /// Whether buffered writes are operations of the journal.
-    #[inline]
-    fn pages_join(&self) -> bool {
-        self.options.data == DataMode::Journal && self.options.records == RecordPolicy::Image
-    }
-
+impl Files {
     /// Enters the running transaction, if pages are to join one. May wait for a commit that waits
     /// for open handles: the caller holds no inode lock.
     #[inline]
     pub(super) fn write_access(&self) -> Option<WriteAccess<'_, Settler>> {
-        self.pages_join()
-            .then(|| self.journal().write_access(self.partition()))
+        self.options
+            .pages_join
+            .then(|| self.store.journal().write_access(self.store.partition()))
     }
 
     /// Writes what has joined the running transaction of this task's journal into the log, before
     /// it commits it. A file whose write-back fails stays dirty, and its own fsync reports that.
     pub(in crate::file) fn write_back_transaction(&self) {
-        if self.pages_join() {
+        if self.options.pages_join {
             let _ = match self.options.order {
                 Order::Single => self.write_back_all(),
-                Order::PerCore => self.write_back_list(self.partition(), &mut 0),
+                Order::PerCore => self.write_back_list(self.store.partition(), &mut 0),
             };
         }
     }

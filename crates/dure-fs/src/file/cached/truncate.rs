@@ -17,14 +17,14 @@ use dure_store::space::OpClass;
 use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::Arc;
 
+use crate::file::Files;
 use crate::file::bytes::{pages_up_to, tail_bytes};
 use crate::file::map::MapReader;
 use crate::file::map::path::FILE_PAGES_MAX;
 use crate::file::state::{FileState, Stamp};
 use crate::inode::{Inode, InodeState};
-use crate::volume::Volume;
 
-impl Volume {
+impl Files {
     /// [`Body::truncate`](crate::file::body::Body::truncate).
     pub(in crate::file) fn truncate_cached(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
         if self.stamp_end(inode, size)? {
@@ -43,9 +43,9 @@ impl Volume {
             let mut state = inode.state().write();
             if size > state.file().size() || self.is_end(inode, &state, size)? {
                 state.file_mut().set_size(inode.state().seek_hint(), size);
-                state.file().stamp(Stamp::Set, self.now());
+                state.file().stamp(Stamp::Set, self.store.now());
                 self.pages
-                    .note_dirty(self.partition(), inode, state.file_mut());
+                    .note_dirty(self.store.partition(), inode, state.file_mut());
                 return Ok(());
             }
         }
@@ -60,9 +60,9 @@ impl Volume {
             let size = state.file().size().max(size);
             state.file_mut().set_size(inode.state().seek_hint(), size);
         }
-        state.file().stamp(Stamp::Set, self.now());
+        state.file().stamp(Stamp::Set, self.store.now());
         self.pages
-            .note_dirty(self.partition(), inode, state.file_mut());
+            .note_dirty(self.store.partition(), inode, state.file_mut());
     }
 
     /// Whether the file ends there, and has neither slots nor pages behind.
@@ -90,7 +90,7 @@ impl Volume {
         if !waits || inode.state().growth_waits() || !self.is_end(inode, &state, size)? {
             return Ok(false);
         }
-        let change = state.file().stamp(Stamp::Set, self.now());
+        let change = state.file().stamp(Stamp::Set, self.store.now());
         inode.state().changed_shared(change);
         Ok(true)
     }
@@ -110,7 +110,7 @@ impl Volume {
     /// If the file will end inside a page whose old bytes are on the device: writes that page with
     /// a zero tail to a new block.
     pub(in crate::file) fn save_tail(&self, inode: &Inode, size: u64) -> Result<Option<Target>> {
-        let core = self.partition();
+        let core = self.store.partition();
         let page = size / BLOCK_BYTES_U64;
         let mut frame;
         let slot;
@@ -131,7 +131,7 @@ impl Volume {
             }
         }
         frame.bytes_mut()[tail_bytes(size)..].fill(0);
-        self.reserve_blocks(core, 1, OpClass::Delete)?;
+        self.store.reserve_blocks(core, 1, OpClass::Delete)?;
         let saved = self.save_frame(page, slot, &frame);
         self.pages.frames.give(core, frame);
         if saved.is_err() {
@@ -141,18 +141,19 @@ impl Volume {
     }
 
     fn save_frame(&self, page: u64, old: Slot, frame: &Frame) -> Result<Target> {
-        let core = self.partition();
+        let core = self.store.partition();
         let mut targets = [Target::new(
             page,
             old,
             dure_block::crc32c::crc32c(frame.bytes()),
         )];
         let written = self
+            .store
             .placement
             .allocate(core, &mut targets, self.options.tier(true))
-            .and_then(|()| self.place_pages(core, &mut targets, frame.bytes()));
+            .and_then(|()| self.store.place_pages(core, &mut targets, frame.bytes()));
         if written.is_err() {
-            self.placement.release(&targets);
+            self.store.placement.release(&targets);
         }
         written.map(|()| targets[0])
     }

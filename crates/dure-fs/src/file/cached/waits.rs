@@ -7,21 +7,21 @@
 
 use dure_store::units::{BLOCK_BYTES_U64, to_u64};
 
+use crate::file::Files;
 use crate::file::bytes::split;
 use crate::inode::{Inode, InodeState};
-use crate::volume::Volume;
 
 /// Of so many pages at most, an fsync takes some tens of microseconds where the medium is memory.
 const PROMPT_PAGES: u64 = 8;
 
-impl Volume {
+impl Files {
     /// [`Body::read_waits`](crate::file::body::Body::read_waits).
     pub(in crate::file) fn read_cached_waits(
         &self,
         inode: &Inode,
         (offset, len): (u64, usize),
     ) -> bool {
-        if !self.reads_wait() {
+        if !self.store.reads_wait() {
             return false;
         }
         let Some(state) = inode.state().try_read() else {
@@ -43,7 +43,7 @@ impl Volume {
         if self.writers_pause() {
             return true;
         }
-        if !self.reads_wait() {
+        if !self.store.reads_wait() {
             return false;
         }
         let Some(state) = inode.state().try_read() else {
@@ -55,7 +55,7 @@ impl Volume {
 
     /// [`Body::fsync_waits`](crate::file::body::Body::fsync_waits).
     pub(in crate::file) fn fsync_cached_waits(&self, inode: &Inode) -> bool {
-        if self.reads_wait() {
+        if self.store.reads_wait() {
             return true;
         }
         let state = inode.state().try_read();

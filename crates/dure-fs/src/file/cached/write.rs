@@ -26,6 +26,7 @@ use smallvec::SmallVec;
 
 use super::cache::{Grant, Want};
 use super::waits::pages_lacking;
+use crate::file::Files;
 use crate::file::bytes::{pages_of, split};
 use crate::file::map::{FILE_BYTES_MAX, MapReader};
 use crate::file::ranges::Range;
@@ -33,7 +34,7 @@ use crate::file::state::Stamp;
 use crate::file::write::Room;
 use crate::inode::{Inode, InodeState};
 use crate::ranks::INODE;
-use crate::volume::{RangeRule, Volume};
+use crate::volume::RangeRule;
 
 pub(super) use source::{Readers, Source};
 
@@ -67,7 +68,7 @@ fn all_of(pages: PageRange, nodes: u32) -> Want {
     }
 }
 
-impl Volume {
+impl Files {
     /// [`Body::write`](crate::file::body::Body::write).
     #[inline]
     pub(in crate::file) fn write_cached(
@@ -128,14 +129,14 @@ impl Volume {
         debug_assert!(
             ByteRange::new(offset, to_u64(source.len()))
                 .is_some_and(|bytes| range.allows(bytes, Access::Exclusive))
-                || matches!(self.options.volume_rules.ranges, RangeRule::Broken(_)),
+                || matches!(self.options.rules.ranges, RangeRule::Broken(_)),
             "bytes are written whose range is not held"
         );
         let _access = self.write_access();
         let state = inode.state().read();
         let done = overwrite(&state, offset, source, Readers::Concurrent);
         if done {
-            let change = state.file().stamp(stamp, self.now());
+            let change = state.file().stamp(stamp, self.store.now());
             inode.state().changed_shared(change);
         }
         done
@@ -221,7 +222,7 @@ impl Volume {
     ) -> Result<(u64, usize)> {
         if let Place::At(offset) = place
             && !(offset | to_u64(source.len())).is_multiple_of(BLOCK_BYTES_U64)
-            && self.reads_wait()
+            && self.store.reads_wait()
         {
             self.fetch_pages(inode, offset, source.len());
         }
@@ -242,7 +243,7 @@ impl Volume {
                 return Err(Error::TooLarge);
             }
             if overwrite(&state, offset, source, Readers::None) {
-                state.file().stamp(stamp, self.now());
+                state.file().stamp(stamp, self.store.now());
                 return Ok((offset, source.len()));
             }
             let pages = pages_of(offset, source.len());
@@ -262,7 +263,11 @@ impl Volume {
                 let blocks = grant.blocks();
                 let written = self.fill(inode, &mut state, offset, source, stamp, grant)?;
                 let dirty = &self.pages.dirty_pages;
-                let dirtied = dirty.charge(self.partition(), state.file(), blocks - grant.blocks());
+                let dirtied = dirty.charge(
+                    self.store.partition(),
+                    state.file(),
+                    blocks - grant.blocks(),
+                );
                 drop(state);
                 drop(access);
                 self.pace(dirtied);
@@ -321,8 +326,7 @@ impl Volume {
     #[inline]
     fn lock_exclusive<'i>(&self, inode: &'i Inode) -> Exclusive<'i> {
         let unshared = inode.state().try_write();
-        let found =
-            unshared.is_none() || self.options.volume_rules.ranges != RangeRule::WhenContended;
+        let found = unshared.is_none() || self.options.rules.ranges != RangeRule::WhenContended;
         let mut state = unshared.unwrap_or_else(|| inode.state().write());
         if !inode.ranges().are_locked() {
             let handed_over = inode.state().note_writer();
@@ -376,7 +380,7 @@ impl Volume {
         let file = state.file_mut();
         let size = file.size().max(offset + to_u64(done));
         file.set_size(inode.state().seek_hint(), size);
-        file.stamp(stamp, self.now());
+        file.stamp(stamp, self.store.now());
         self.pages.note_cached(grant.core(), inode, file);
         self.pages.note_dirty(grant.core(), inode, file);
         Ok(done)

@@ -26,13 +26,14 @@ use super::cache::{Grant, Want};
 use super::growth::Grown;
 use super::page::{Page, PageStore};
 use super::write::{Place, Readers, Source};
+use crate::file::Files;
 use crate::file::bytes::{pages_of, split};
 use crate::file::map::room::{extend, leaves};
 use crate::file::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
 use crate::file::ranges::Range;
 use crate::file::state::Stamp;
 use crate::inode::{Inode, InodeState, StateChange};
-use crate::volume::{RangeRule, Volume};
+use crate::volume::RangeRule;
 
 /// What a step of a write is about to do.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ struct Part {
 impl Plan {
     /// None: the step needs the exclusive inode lock.
     fn new(
-        volume: &Volume,
+        files: &Files,
         inode: &Inode,
         shared: &InodeState,
         range: ByteRange,
@@ -102,7 +103,7 @@ impl Plan {
         let maps = clean > 0 || !new.is_empty();
         for leaf in leaves(pages).filter(|&leaf| maps && !file.room.covers(leaf)) {
             // An error is found again, and returned, by the path that takes the inode exclusively.
-            let missing = MapReader::new(volume, inode).missing_nodes(leaf);
+            let missing = MapReader::new(files, inode).missing_nodes(leaf);
             extend(&mut nodes, missing.ok()?);
         }
         Some(Plan {
@@ -150,7 +151,7 @@ impl Part {
     }
 }
 
-impl Volume {
+impl Files {
     /// One atomic step of a write, under the shared inode lock. Returns where it wrote and how
     /// much. `None`: nothing was done, the caller has to take the inode exclusively instead. The
     /// caller holds `range`, of all the bytes, or of everything from the end on.
@@ -169,7 +170,7 @@ impl Volume {
         loop {
             let access = self.write_access();
             let state = inode.state().read();
-            let is_broken = matches!(self.options.volume_rules.ranges, RangeRule::Broken(_));
+            let is_broken = matches!(self.options.rules.ranges, RangeRule::Broken(_));
             if inode.state().growth().is_none() || is_broken {
                 return Ok(None);
             }
@@ -189,9 +190,13 @@ impl Volume {
                 let before = blocks(&grant);
                 let done = self.add(inode, &state, &plan, source, grant.as_mut());
                 let dirty = &self.pages.dirty_pages;
-                let dirtied = dirty.charge(self.partition(), state.file(), before - blocks(&grant));
+                let dirtied = dirty.charge(
+                    self.store.partition(),
+                    state.file(),
+                    before - blocks(&grant),
+                );
                 if done {
-                    let change = match state.file().stamp(stamp, self.now()) {
+                    let change = match state.file().stamp(stamp, self.store.now()) {
                         // More pages wait for blocks, which stat counts.
                         StateChange::Found if plan.clean > 0 => StateChange::Made,
                         change => change,
@@ -251,7 +256,7 @@ impl Volume {
         let growth = inode.state().growth();
         let mut held = growth.expect("it stays once it is made").take();
         inode.state().seek_hint().data_comes(&plan.pages());
-        let early = matches!(self.options.volume_rules.ranges, RangeRule::SizeFirst(_));
+        let early = matches!(self.options.rules.ranges, RangeRule::SizeFirst(_));
         if early {
             grow(inode, &mut held, plan.size, plan.end);
         }
@@ -303,7 +308,7 @@ impl Volume {
         let mut held = growth.take();
         grow(inode, &mut held, before, size);
         drop(held);
-        let change = file.stamp(Stamp::Set, self.now());
+        let change = file.stamp(Stamp::Set, self.store.now());
         inode.state().changed_shared(change);
         true
     }

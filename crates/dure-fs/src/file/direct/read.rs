@@ -11,13 +11,13 @@
 use dure_store::error::Result;
 use dure_store::units::{BLOCK_BYTES, to_u64};
 
+use crate::file::Files;
 use crate::file::bytes::split;
 use crate::file::map::MapReader;
 use crate::file::state::FileState;
 use crate::inode::{Inode, InodeState};
-use crate::volume::Volume;
 
-impl Volume {
+impl Files {
     /// [`Body::read`](crate::file::body::Body::read).
     pub(in crate::file) fn read_direct(
         &self,
@@ -48,7 +48,7 @@ impl Volume {
         state: &InodeState,
         (offset, buf): (u64, &mut [u8]),
     ) -> Result<usize> {
-        inode.note_read(self, state);
+        inode.note_read(&self.inodes, state);
         let left = state.file().size().saturating_sub(offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let mut map = MapReader::new(self, inode);
@@ -80,6 +80,6 @@ impl Volume {
             return Ok(());
         }
         let what = || format!("checksum of page {page} of inode {}", inode.ino);
-        self.placement.read_part(&slot, (within, out), what)
+        self.store.placement.read_part(&slot, (within, out), what)
     }
 }

@@ -14,13 +14,13 @@ use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_usize};
 use dure_sync::Arc;
 
+use crate::file::Files;
 use crate::file::map::MapReader;
 use crate::file::state::Stamp;
 use crate::file::write::Room;
 use crate::inode::Inode;
-use crate::volume::Volume;
 
-impl Volume {
+impl Files {
     /// [`Body::truncate`](crate::file::body::Body::truncate).
     pub(in crate::file) fn truncate_direct(&self, inode: &Arc<Inode>, size: u64) -> Result<()> {
         let _held = inode.lock_writeback();
@@ -40,7 +40,7 @@ impl Volume {
     /// [`Body::end_allocation`](crate::file::body::Body::end_allocation), and the end of a file
     /// that becomes longer: logs the time of now, and a size unless the file is longer.
     pub(in crate::file) fn log_end(&self, inode: &Inode, size: Option<u64>) -> Result<()> {
-        let mut op = self.op(OpKind::Size, OpClass::Delete, 1)?;
+        let mut op = self.store.op(OpKind::Size, OpClass::Delete, 1)?;
         let mut state = inode.state().write();
         let mut data = inode.data_draft(&state);
         let size = size.unwrap_or(0).max(state.file().size());

@@ -12,7 +12,7 @@
 //! written keeps the rest. Steps of one call follow each other with no other write, truncate or
 //! allocation between them.
 //!
-//! **On a crash** a step is there wholly, or not at all: [`Volume::write_held`] has the order.
+//! **On a crash** a step is there wholly, or not at all: [`Files::write_held`] has the order.
 
 mod overwrite;
 mod times;
@@ -31,6 +31,7 @@ use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::{Arc, CoreId};
 use smallvec::SmallVec;
 
+use crate::file::Files;
 use crate::file::bytes::pages_of;
 use crate::file::map::{FILE_BYTES_MAX, MapEdit};
 use crate::file::placing::{Needs, Plan};
@@ -38,7 +39,7 @@ use crate::file::ranges::Range as HeldRange;
 use crate::file::state::Stamp;
 use crate::file::write::Room;
 use crate::inode::Inode;
-use crate::volume::{RangeRule, Volume};
+use crate::volume::RangeRule;
 
 use overwrite::is_overwrite;
 
@@ -62,14 +63,14 @@ type Edges = SmallVec<[(u64, Frame); 2]>;
 /// Blocks that are reserved. What is left of them when it is dropped goes back.
 #[derive(Debug)]
 struct Reserved<'v> {
-    volume: &'v Volume,
+    files: &'v Files,
     core: CoreId,
     blocks: u32,
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        self.volume.unreserve(self.core, self.blocks);
+        self.files.unreserve(self.core, self.blocks);
     }
 }
 
@@ -94,7 +95,7 @@ impl Bytes<'_> {
     }
 }
 
-impl Volume {
+impl Files {
     /// [`Body::write`](crate::file::body::Body::write).
     pub(in crate::file) fn write_direct(
         &self,
@@ -109,8 +110,7 @@ impl Volume {
             return Ok(data.len());
         }
         let free = inode.try_lock_writeback();
-        let contended =
-            free.is_none() || self.options.volume_rules.ranges != RangeRule::WhenContended;
+        let contended = free.is_none() || self.options.rules.ranges != RangeRule::WhenContended;
         let held = free.unwrap_or_else(|| inode.lock_writeback());
         self.finish_cut(inode)?;
         let written = self.write_held(inode, room, (offset, data), stamp);
@@ -186,7 +186,7 @@ impl Volume {
 
     /// One step.
     fn write_bytes(&self, inode: &Inode, room: Room, bytes: Bytes<'_>, stamp: Stamp) -> Result<()> {
-        let core = self.partition();
+        let core = self.store.partition();
         let mut edges = Edges::new();
         let written = self
             .plan_bytes(inode, bytes, &mut edges)
@@ -239,7 +239,7 @@ impl Volume {
         (page, slot): (u64, Slot),
         (within, part): (Range<usize>, &[u8]),
     ) -> Result<Frame> {
-        let core = self.partition();
+        let core = self.store.partition();
         let mut frame = self.pages.frame(core, Fill::Any);
         if let Err(error) = self.read_page(inode, page, &slot, frame.bytes_mut()) {
             self.pages.give_frame(core, frame);
@@ -257,10 +257,11 @@ impl Volume {
         (mut plan, class): (Plan, OpClass),
         stamp: Stamp,
     ) -> Result<()> {
-        let core = self.partition();
+        let core = self.store.partition();
         let mut reserved = self.reserve_plan(core, &plan, class)?;
         let targets = &mut plan.targets[..];
         let written = self
+            .store
             .placement
             .allocate(core, targets, Tier::Home)
             .and_then(|()| {
@@ -270,7 +271,7 @@ impl Volume {
             // Its blocks are in use.
             Ok(()) => reserved.blocks = 0,
             // They are reserved again.
-            Err(_) => self.placement.release(&plan.targets),
+            Err(_) => self.store.placement.release(&plan.targets),
         }
         written
     }
@@ -281,16 +282,17 @@ impl Volume {
         let elsewhere = plan.targets.iter().filter(|target| !target.is_in_place());
         let pages = u32::try_from(elsewhere.count()).expect("a step has few pages");
         let blocks = pages + plan.needs.new;
-        if !self.space.reserve(core, blocks, OpClass::Normal) {
-            if class == OpClass::Rewrite && u64::from(blocks) > self.space.rewrites_at_once() {
+        if !self.store.space.reserve(core, blocks, OpClass::Normal) {
+            if class == OpClass::Rewrite && u64::from(blocks) > self.store.space.rewrites_at_once()
+            {
                 return Err(Error::NoSpace {
                     what: "blocks to rewrite so many pages at once",
                 });
             }
-            self.reserve_blocks(core, blocks, class)?;
+            self.store.reserve_blocks(core, blocks, class)?;
         }
         Ok(Reserved {
-            volume: self,
+            files: self,
             core,
             blocks,
         })
@@ -307,12 +309,12 @@ impl Volume {
     ) -> Result<()> {
         // Crash scenario if the operation joined first: its record is fenced, and named as durable
         // by the next one; the copy is not complete, and the page is neither old nor new.
-        let copies_first = self.options.volume_rules.data_before_log.holds();
+        let copies_first = self.options.rules.data_before_log.holds();
         if copies_first {
             self.copy_pages(bytes, edges, &mut plan.targets)?;
         }
         let Needs { rewritten, new } = plan.needs;
-        let op = self.op_holding(OpKind::Write, (rewritten, new), 0)?;
+        let op = self.store.op_holding(OpKind::Write, (rewritten, new), 0)?;
         reserved.blocks -= new;
         self.name_pages(op, (inode, bytes), &plan.targets, stamp)?;
         if !copies_first {
@@ -323,17 +325,17 @@ impl Volume {
 
     /// Copies the content of pages to the blocks of their targets.
     fn copy_pages(&self, bytes: Bytes<'_>, edges: &Edges, targets: &mut [Target]) -> Result<()> {
-        let core = self.partition();
+        let core = self.store.partition();
         let is_edge = |target: &Target| edges.iter().any(|(page, _)| *page == target.page);
         // The whole pages are one run of the caller's bytes.
         for pages in targets.chunk_by_mut(|a, b| !is_edge(a) && !is_edge(b)) {
             let (first, count) = (pages[0].page, pages.len());
             match edges.iter().find(|(page, _)| *page == first) {
-                Some((_, frame)) => self.place_pages(core, pages, frame.bytes())?,
+                Some((_, frame)) => self.store.place_pages(core, pages, frame.bytes())?,
                 None => {
                     let start = bytes.of_page(first).1.start;
                     let run = &bytes.data[start..start + count * BLOCK_BYTES];
-                    self.place_pages(core, pages, run)?;
+                    self.store.place_pages(core, pages, run)?;
                 }
             }
         }
@@ -351,7 +353,7 @@ impl Volume {
         let mut state = inode.state().write();
         if is_overwrite(&state, bytes) && targets.iter().all(Target::is_overwrite) {
             self.name_overwrite(op, (inode, &mut state), targets, stamp)?;
-            self.owners.add(self.partition(), targets.len());
+            self.store.owners.add(self.store.partition(), targets.len());
             return Ok(());
         }
         let mut data = inode.data_draft(&state);
@@ -371,7 +373,7 @@ impl Volume {
         inode.state().seek_hint().data_comes(&pages);
         inode.data_stored(&mut state, &data, op.finish());
         state.file_mut().set_size(inode.state().seek_hint(), size);
-        self.owners.add(self.partition(), targets.len());
+        self.store.owners.add(self.store.partition(), targets.len());
         Ok(())
     }
 }

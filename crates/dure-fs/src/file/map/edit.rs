@@ -12,15 +12,15 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::path::{self, ChildPlace, SlotPlace};
 use super::read::{check_root, check_slot, slot_of};
+use crate::file::Files;
 use crate::file::run::SlotRuns;
 use crate::inode::Inode;
-use crate::volume::Volume;
 
 /// The map of one inode as an operation is changing it. The caller holds the inode exclusively and
 /// its write-back mutex. Pages are to be set in ascending order for the runs to be long.
 #[derive(Debug)]
 pub(crate) struct MapEdit<'a, 'v> {
-    pub(super) volume: &'v Volume,
+    pub(super) files: &'v Files,
     pub(super) op: &'a mut Op<'v>,
     pub(super) inode: &'a Inode,
     /// The inode's data to be: direct slots, root, height and block count change here.
@@ -34,14 +34,14 @@ pub(crate) struct MapEdit<'a, 'v> {
 impl<'a, 'v> MapEdit<'a, 'v> {
     /// Begins to edit the map of `data`, a copy of the inode's.
     pub(crate) fn new(
-        volume: &'v Volume,
+        files: &'v Files,
         op: &'a mut Op<'v>,
         inode: &'a Inode,
         data: &'a mut InodeData,
     ) -> MapEdit<'a, 'v> {
         let (placed, unplaced) = (SlotRuns::default(), SlotRuns::default());
         MapEdit {
-            volume,
+            files,
             op,
             inode,
             data,
@@ -76,7 +76,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
             bytes.copy_from_slice(slot.as_bytes());
             (leaf_owner(&leaf, place), old)
         };
-        let old = check_slot(self.volume, self.inode.ino, page, old)?;
+        let old = check_slot(self.files, self.inode.ino, page, old)?;
         if old.block() != slot.block() {
             if !old.is_hole() {
                 self.unplace(owner, old.block())?;
@@ -122,7 +122,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
         let Some(blocks) = self.data.blocks.get().checked_sub(1) else {
             return Err(Error::Corrupt {
                 what: format!("number of blocks of inode {}", self.inode.ino),
-                at: self.volume.nat.entry(self.inode.node.nid)?.block().0,
+                at: self.files.store.nat.entry(self.inode.node.nid)?.block().0,
                 want: 1,
                 got: 0,
             });
@@ -147,7 +147,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     pub(super) fn node(&self, nid: Nid, kind: NodeKind) -> Result<NodeRef> {
         match self.born.iter().find(|node| node.nid == nid) {
             Some(node) => Ok(node.clone()),
-            None => self.volume.node(nid, kind.of(self.inode.ino)),
+            None => self.files.store.node(nid, kind.of(self.inode.ino)),
         }
     }
 

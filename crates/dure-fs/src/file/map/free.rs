@@ -72,7 +72,7 @@ impl MapEdit<'_, '_> {
         let bytes = &mut self.data.body[path::direct_bytes(page)];
         let old = slot_of(bytes);
         bytes.copy_from_slice(Slot::HOLE.as_bytes());
-        let old = check_slot(self.volume, self.inode.ino, page, old)?;
+        let old = check_slot(self.files, self.inode.ino, page, old)?;
         if !old.is_hole() {
             self.unplace(self.direct_owner(page), old.block())?;
         }
@@ -87,7 +87,7 @@ impl MapEdit<'_, '_> {
             let place = SlotPlace::in_leaf(page);
             let read = |payload: &[u8]| slot_of(&payload[place.bytes()]);
             let slot = self.op.view(&branch.leaf, place.granule, read);
-            let slot = check_slot(self.volume, self.inode.ino, page, slot)?;
+            let slot = check_slot(self.files, self.inode.ino, page, slot)?;
             if slot.is_hole() {
                 continue;
             }
@@ -173,7 +173,7 @@ impl MapEdit<'_, '_> {
             above.pop();
         }
         if page <= start {
-            return Err(no_children(self.volume, self.inode.ino, nid));
+            return Err(no_children(self.files, self.inode.ino, nid));
         }
         Ok(None)
     }

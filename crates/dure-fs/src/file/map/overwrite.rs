@@ -19,15 +19,15 @@ use zerocopy::IntoBytes;
 
 use super::path::{self, SlotPlace};
 use super::read::{MapReader, check_slot, slot_of};
+use crate::file::Files;
 use crate::file::run::SlotRuns;
 use crate::inode::Inode;
-use crate::volume::Volume;
 
 /// Slots that an operation changes. The caller holds write-back and the inode: exclusively, or both
 /// shared and the range of the pages exclusively. Pages are to be set in ascending order.
 #[derive(Debug)]
 pub(crate) struct MapOverwrite<'a, 'v> {
-    volume: &'v Volume,
+    files: &'v Files,
     op: &'a mut Op<'v>,
     inode: &'a Inode,
     map: MapReader<'a>,
@@ -37,10 +37,10 @@ pub(crate) struct MapOverwrite<'a, 'v> {
 }
 
 impl<'a, 'v> MapOverwrite<'a, 'v> {
-    pub(crate) fn new(volume: &'v Volume, op: &'a mut Op<'v>, inode: &'a Inode) -> Self {
+    pub(crate) fn new(files: &'v Files, op: &'a mut Op<'v>, inode: &'a Inode) -> Self {
         MapOverwrite {
-            map: MapReader::new(volume, inode),
-            volume,
+            map: MapReader::new(files, inode),
+            files,
             op,
             inode,
             leaf: None,
@@ -66,7 +66,10 @@ impl<'a, 'v> MapOverwrite<'a, 'v> {
         };
         let leaf = match self.leaf.take() {
             Some(leaf) if leaf.nid == nid => leaf,
-            _ => self.volume.node(nid, NodeKind::Leaf.of(self.inode.ino))?,
+            _ => self
+                .files
+                .store
+                .node(nid, NodeKind::Leaf.of(self.inode.ino))?,
         };
         let place = SlotPlace::in_leaf(page);
         let within = (place.granule, place.bytes().start, place.slot);
@@ -87,7 +90,7 @@ impl<'a, 'v> MapOverwrite<'a, 'v> {
         let bytes = draft.part(at..at + SLOT_BYTES);
         let old = slot_of(bytes);
         bytes.copy_from_slice(slot.as_bytes());
-        let old = check_slot(self.volume, self.inode.ino, page, old)?;
+        let old = check_slot(self.files, self.inode.ino, page, old)?;
         if !old.is_written() {
             return Ok(false);
         }

@@ -9,8 +9,8 @@ use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
 use super::path::{self, ChildPlace, FILE_PAGES_MAX, HEIGHT_MAX, SlotPlace};
+use crate::file::Files;
 use crate::inode::Inode;
-use crate::volume::Volume;
 
 /// Bytes of a granule of slots.
 const SLOTS_BYTES: usize = NodeKind::Leaf.payload(0);
@@ -23,7 +23,7 @@ const _: () = assert!(
 /// holds the inode lock for as long as it uses one.
 #[derive(Debug)]
 pub(crate) struct MapReader<'a> {
-    volume: &'a Volume,
+    files: &'a Files,
     inode: &'a Inode,
     head: DataHead,
     /// First page of a leaf, and the leaf if there is one.
@@ -47,9 +47,9 @@ enum Slots {
 impl<'a> MapReader<'a> {
     /// A reader of the inode's map.
     #[inline]
-    pub(crate) fn new(volume: &'a Volume, inode: &'a Inode) -> MapReader<'a> {
+    pub(crate) fn new(files: &'a Files, inode: &'a Inode) -> MapReader<'a> {
         MapReader {
-            volume,
+            files,
             inode,
             head: inode.data_head(),
             leaf: None,
@@ -86,7 +86,7 @@ impl<'a> MapReader<'a> {
                 self.last = Some(slots);
             }
         }
-        check_slot(self.volume, self.inode.ino, page, slot_of(&slot))
+        check_slot(self.files, self.inode.ino, page, slot_of(&slot))
     }
 
     /// Copies slots from their byte `at` on. Direct ones are zero as long as no data was stored.
@@ -99,7 +99,9 @@ impl<'a> MapReader<'a> {
             }
             Slots::Leaf(leaf, granule) => {
                 let role = NodeKind::Leaf.of(*ino);
-                self.volume.load_from_node(leaf, role, (granule, at), out)
+                self.files
+                    .store
+                    .load_from_node(leaf, role, (granule, at), out)
             }
         }
     }
@@ -113,7 +115,7 @@ impl<'a> MapReader<'a> {
         let mut page = from;
         while page < to {
             if page >= DIRECT_SLOTS && self.leaf_of(page)?.is_none() {
-                let Some((start, leaf)) = next_leaf(self.volume, &self.head, page)? else {
+                let Some((start, leaf)) = next_leaf(self.files, &self.head, page)? else {
                     return Ok(None);
                 };
                 page = page.max(start);
@@ -136,13 +138,13 @@ impl<'a> MapReader<'a> {
     /// As [`MapReader::slot`].
     pub(crate) fn leaves_to_read(&mut self, from: u64, most: u64) -> Result<Vec<Nid>> {
         let (first, span) = (from.max(DIRECT_SLOTS), path::subtree_pages(1));
-        match leaf_of(self.volume, &self.head, first)? {
-            Some(leaf) if self.volume.node_waits(leaf) => {}
+        match leaf_of(self.files, &self.head, first)? {
+            Some(leaf) if self.files.store.node_waits(leaf) => {}
             _ => return Ok(Vec::new()),
         }
         let mut leaves = Vec::new();
         for page in (0..most).map(|n| first + n * span) {
-            leaves.extend(leaf_of(self.volume, &self.head, page)?);
+            leaves.extend(leaf_of(self.files, &self.head, page)?);
         }
         Ok(leaves)
     }
@@ -152,7 +154,7 @@ impl<'a> MapReader<'a> {
         match self.leaf {
             Some((remembered, leaf)) if remembered == start => Ok(leaf),
             _ => {
-                let leaf = leaf_of(self.volume, &self.head, page)?;
+                let leaf = leaf_of(self.files, &self.head, page)?;
                 self.remember(start, leaf);
                 Ok(leaf)
             }
@@ -173,12 +175,7 @@ impl<'a> MapReader<'a> {
         let height = check_root(&self.head)?;
         let mut nid = Nid(self.head.map_root.get());
         for level in (2..=height).rev() {
-            nid = child(
-                self.volume,
-                &self.head,
-                nid,
-                ChildPlace::toward(page, level),
-            )?;
+            nid = child(self.files, &self.head, nid, ChildPlace::toward(page, level))?;
             if nid.0 == 0 {
                 return Ok(level - 1);
             }
@@ -215,10 +212,12 @@ pub(super) fn check_root(data: &DataHead) -> Result<u32> {
 }
 
 /// A child of the index `nid`.
-fn child(volume: &Volume, data: &DataHead, nid: Nid, place: ChildPlace) -> Result<Nid> {
+fn child(files: &Files, data: &DataHead, nid: Nid, place: ChildPlace) -> Result<Nid> {
     let mut child = [0; size_of::<U64>()];
     let at = (place.granule, place.bytes().start);
-    volume.load_from_node(nid, NodeKind::Index.of(data.number()), at, &mut child)?;
+    files
+        .store
+        .load_from_node(nid, NodeKind::Index.of(data.number()), at, &mut child)?;
     Ok(nid_of(&child))
 }
 
@@ -229,14 +228,14 @@ fn nid_of(bytes: &[u8]) -> Nid {
         .get())
 }
 
-fn leaf_of(volume: &Volume, data: &DataHead, page: u64) -> Result<Option<Nid>> {
+fn leaf_of(files: &Files, data: &DataHead, page: u64) -> Result<Option<Nid>> {
     let height = check_root(data)?;
     if path::height_for(page) > height {
         return Ok(None);
     }
     let mut nid = Nid(data.map_root.get());
     for level in (2..=height).rev() {
-        nid = child(volume, data, nid, ChildPlace::toward(page, level))?;
+        nid = child(files, data, nid, ChildPlace::toward(page, level))?;
         if nid.0 == 0 {
             return Ok(None);
         }
@@ -245,19 +244,19 @@ fn leaf_of(volume: &Volume, data: &DataHead, page: u64) -> Result<Option<Nid>> {
 }
 
 /// The first leaf that covers `page` or comes after it, with its first page.
-fn next_leaf(volume: &Volume, data: &DataHead, page: u64) -> Result<Option<(u64, Nid)>> {
+fn next_leaf(files: &Files, data: &DataHead, page: u64) -> Result<Option<(u64, Nid)>> {
     let height = check_root(data)?;
     if path::height_for(page) > height {
         return Ok(None);
     }
     let root = Nid(data.map_root.get());
-    below(volume, data.number(), root, height, DIRECT_SLOTS, page)
+    below(files, data.number(), root, height, DIRECT_SLOTS, page)
 }
 
 /// The same within the subtree of `nid`, whose first page is `start`. Depth is bounded by the
 /// height; an index without children is damage, so that nothing is searched in vain.
 fn below(
-    volume: &Volume,
+    files: &Files,
     owner: Ino,
     nid: Nid,
     height: u32,
@@ -275,27 +274,33 @@ fn below(
         // A granule at a time: most of a sparse file's children are none.
         if granule != Some(place.granule) {
             let role = NodeKind::Index.of(owner);
-            volume.load_from_node(nid, role, (place.granule, 0), &mut children)?;
+            files
+                .store
+                .load_from_node(nid, role, (place.granule, 0), &mut children)?;
             granule = Some(place.granule);
         }
         let below_it = nid_of(&children[place.bytes()]);
         if below_it.0 != 0
-            && let Some(found) = below(volume, owner, below_it, height - 1, start + n * span, page)?
+            && let Some(found) = below(files, owner, below_it, height - 1, start + n * span, page)?
         {
             return Ok(Some(found));
         }
     }
     if page <= start {
-        return Err(no_children(volume, owner, nid));
+        return Err(no_children(files, owner, nid));
     }
     Ok(None)
 }
 
 /// An index that leads nowhere: none is kept.
-pub(super) fn no_children(volume: &Volume, owner: Ino, nid: Nid) -> Error {
+pub(super) fn no_children(files: &Files, owner: Ino, nid: Nid) -> Error {
     Error::Corrupt {
         what: format!("children of node {nid} in the block map of inode {owner}"),
-        at: volume.nat.entry(nid).map_or(0, |entry| entry.block().0),
+        at: files
+            .store
+            .nat
+            .entry(nid)
+            .map_or(0, |entry| entry.block().0),
         want: 1,
         got: 0,
     }
@@ -307,15 +312,15 @@ pub(super) fn slot_of(bytes: &[u8]) -> Slot {
 }
 
 /// The slot, when it can be one.
-pub(super) fn check_slot(volume: &Volume, ino: Ino, page: u64, slot: Slot) -> Result<Slot> {
-    let inside = |block: BlockNo| block.is_none() || volume.layout.locate(block).is_some();
+pub(super) fn check_slot(files: &Files, ino: Ino, page: u64, slot: Slot) -> Result<Slot> {
+    let inside = |block: BlockNo| block.is_none() || files.store.layout.locate(block).is_some();
     if slot.is_sane() && inside(slot.block()) {
         return Ok(slot);
     }
     Err(Error::Corrupt {
         what: format!("slot of page {page} of inode {ino}"),
         at: slot.block().0,
-        want: volume.layout.main,
+        want: files.store.layout.main,
         got: slot.place.get(),
     })
 }

@@ -18,7 +18,8 @@ use super::random::{End, run_on, threads_on};
 use super::{World, content, file, fsck, nth_file};
 use crate::file::map::MapReader;
 use crate::inode::InodeRef;
-use crate::volume::{Background, FileSystem, MountOptions, PageCaching};
+use crate::volume::Background;
+use crate::volume::{FileSystem, MountOptions, PageCaching};
 use crate::{AllocateMode, Stamp, SyncScope};
 
 const NVM_BLOCKS: u64 = 4096;
@@ -75,10 +76,10 @@ fn world(policies: &[(&str, &str)]) -> World {
 /// Where the pages of a file are: how many in persistent memory, and how many on the disk.
 fn places(fs: &FileSystem, inode: &InodeRef) -> (u64, u64) {
     let _held = inode.inode().state().read();
-    let mut map = MapReader::new(&fs.0, inode.inode());
+    let mut map = MapReader::new(&fs.0.files, inode.inode());
     let (mut nvm, mut disk, mut page) = (0, 0, 0);
     while let Some((mapped, slot)) = map.next_mapped(page, u64::MAX).unwrap() {
-        match fs.0.layout.is_in_nvm(slot.block()) {
+        match fs.0.store.layout.is_in_nvm(slot.block()) {
             true => nvm += 1,
             false => disk += 1,
         }
@@ -89,7 +90,7 @@ fn places(fs: &FileSystem, inode: &InodeRef) -> (u64, u64) {
 
 fn move_all(fs: &FileSystem) {
     let all = [0, 1].map(|n| nth_core(n, 2));
-    while fs.0.move_absorbed(&all).unwrap() {}
+    while fs.0.cleaner.move_absorbed(&all).unwrap() {}
 }
 
 fn pattern(pages: u8) -> Vec<u8> {
@@ -285,14 +286,14 @@ fn a_disk_that_fails_keeps_no_operation_from_being_committed() {
 fn a_write_does_not_flush_what_others_write_to_the_disk() {
     let fs = world(&[]).mount();
     let inode = file(&fs);
-    let last = BlockNo(fs.0.layout.total_blocks - 2);
-    fs.0.region.write(last, &[0; BLOCK_BYTES]).unwrap();
+    let last = BlockNo(fs.0.store.layout.total_blocks - 2);
+    fs.0.store.region.write(last, &[0; BLOCK_BYTES]).unwrap();
     let flushes = || fs.activity().device.flush_requests;
     let before = flushes();
     fs.write(&inode, 0, &pattern(9), Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
     assert_eq!(flushes(), before);
-    fs.0.region.flush().unwrap();
+    fs.0.store.region.flush().unwrap();
     assert!(flushes() > before, "there was something to flush");
 }
 
@@ -305,7 +306,7 @@ fn a_disk_that_fails_loses_nothing_of_a_move() {
     fs.write(&inode, 0, &pattern(100), Stamp::Set).unwrap();
     fail_writes(&disk);
     let all = [0, 1].map(|n| nth_core(n, 2));
-    fs.0.move_absorbed(&all).unwrap_err();
+    fs.0.cleaner.move_absorbed(&all).unwrap_err();
     assert_eq!(places(&fs, &inode), (100, 0));
     // Calls go on: they ask nothing of the disk.
     fs.write(&inode, 0, &pattern(1), Stamp::Set).unwrap();
@@ -404,7 +405,7 @@ fn unmapped(device: &Arc<dyn Device>) -> Arc<dyn Device> {
 #[test]
 fn a_block_of_the_disk_is_not_in_persistent_memory() {
     let fs = world(&[]).mount();
-    let layout = &fs.0.layout;
+    let layout = &fs.0.store.layout;
     let first = layout.segment_start(dure_store::units::SegNo(layout.nvm_segments));
     assert!(!layout.is_in_nvm(first) && layout.is_in_nvm(BlockNo(first.0 - 1)));
 }

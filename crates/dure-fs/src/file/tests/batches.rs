@@ -53,9 +53,9 @@ fn a_file_of_many_batches_is_written_in_as_many_requests() {
     let world = world();
     let fault = Arc::new(FaultDevice::new(world.device()));
     let fs = written(&world, share(fault));
-    let before = fs.0.region.counters().writes;
+    let before = fs.0.store.region.counters().writes;
     fs.fsync(&file(&fs), SyncScope::All).unwrap();
-    let writes = fs.0.region.counters().writes - before;
+    let writes = fs.0.store.region.counters().writes - before;
     // Segments end at 2 MiB, and the log is written too.
     assert!(writes <= 12, "{writes} writes");
     fs.close().unwrap();
@@ -110,9 +110,9 @@ fn crashes(overwritten: bool) {
         overwrite_while_under_way(&slow, &fs);
     }
     // Logged as well, so that there are slots without a sync.
-    fs.0.write_back(file(&fs).inode()).unwrap();
+    fs.0.files.write_back(file(&fs).inode()).unwrap();
     assert!(!slow.waits(), "nothing was written");
-    fs.0.commit_all().unwrap();
+    fs.0.store.commit_all().unwrap();
     let promised = log.step();
     drop(fs);
     let images = CrashImages::new(base, &log);
@@ -178,7 +178,7 @@ fn a_page_that_changes_while_its_batch_is_under_way_waits_for_the_next_write_bac
     let slow = Arc::new(Slow::new(world.ram.clone()));
     let fs = written(&world, share(slow.clone()));
     overwrite_while_under_way(&slow, &fs);
-    fs.0.write_back(file(&fs).inode()).unwrap();
+    fs.0.files.write_back(file(&fs).inode()).unwrap();
     assert!(!slow.waits(), "nothing was written");
     let mut want = bytes(1);
     want[PAGE].fill(9);

@@ -38,7 +38,7 @@ fn call(fs: &FileSystem, rng: &mut Seeded, bytes: &[u8]) -> Vec<Vec<u8>> {
         }
         3 => {
             let size = usize::try_from(rng.below(new.len() as u64 + 1)).unwrap();
-            fs.0.truncate(&inode, size as u64).unwrap();
+            fs.0.files.truncate(&inode, size as u64).unwrap();
             new.truncate(size);
         }
         4 => {
@@ -90,7 +90,7 @@ fn run(seed: u64, flush: FlushRule, steps: usize) -> usize {
                 index: states.len() - 1,
             });
             if n % 5 == 4 {
-                fs.0.checkpoint().unwrap();
+                fs.0.store.checkpoint().unwrap();
             }
         }
     }
@@ -158,7 +158,7 @@ fn an_fsync_waits_for_operations_of_before_the_file_left_memory() {
     inode.inode().state().write_keep_cached().note_mark(mark);
     let memory = Arc::downgrade(inode.inode());
     drop(inode);
-    fs.0.inodes.evict_all();
+    fs.0.inodes.cache.evict_all();
     assert!(memory.upgrade().is_none(), "nothing keeps it");
     fs.fsync(&file(&fs), SyncScope::All).unwrap();
     let ram = RamDevice::from_image("crashed", &world.ram.snapshot());
@@ -215,11 +215,11 @@ fn a_long_truncate_is_finished_by_the_mount() {
     let done = AtomicBool::new(false);
     dure_sync::thread::scope(|scope| {
         scope.spawn(|| {
-            fs.0.truncate(&inode, 5000).unwrap();
+            fs.0.files.truncate(&inode, 5000).unwrap();
             done.store(true, Ordering::Release);
         });
         while !done.load(Ordering::Acquire) {
-            fs.0.commit_all().unwrap();
+            fs.0.store.commit_all().unwrap();
         }
     });
     fs.fsync(&inode, SyncScope::All).unwrap();

@@ -34,24 +34,24 @@ fn data_in_the_log_is_read_without_the_cache() {
     for page in 0..8 {
         write(&fs, page, u8::try_from(page).unwrap() + 1);
     }
-    assert_eq!(fs.0.data_log.logged.sum(), 8);
+    assert_eq!(fs.0.store.data_log.logged.sum(), 8);
     let inode = file(&fs);
-    let evicted = fs.0.pages.evict(fs.0.partition(), 8);
+    let evicted = fs.0.files.pages.evict(fs.0.store.partition(), 8);
     assert_eq!(evicted, 8, "what the log has is clean");
     for page in 0..8 {
         assert_eq!(u64::from(read(&fs, page)), page + 1);
     }
     let whole = content(&fs, &inode);
-    fs.0.checkpoint().unwrap();
-    assert!(!fs.0.data_log.holds(fs_block(&fs, 3)));
-    assert_eq!(fs.0.pages.evict(fs.0.partition(), 8), 8);
+    fs.0.store.checkpoint().unwrap();
+    assert!(!fs.0.store.data_log.holds(fs_block(&fs, 3)));
+    assert_eq!(fs.0.files.pages.evict(fs.0.store.partition(), 8), 8);
     assert_eq!(content(&fs, &inode), whole);
 }
 
 fn fs_block(fs: &FileSystem, page: u64) -> dure_store::units::BlockNo {
     let inode = file(fs);
     let _held = inode.inode().state().read();
-    let mut map = super::super::map::MapReader::new(&fs.0, inode.inode());
+    let mut map = super::super::map::MapReader::new(&fs.0.files, inode.inode());
     map.slot(page).unwrap().block()
 }
 
@@ -62,7 +62,7 @@ fn what_is_overwritten_in_the_log_is_never_placed() {
     for n in 0..20 {
         write(&fs, 0, n + 1);
     }
-    let before = fs.0.data_log.spared.sum();
+    let before = fs.0.store.data_log.spared.sum();
     assert!(before >= 15, "{before} of 19; checkpoints placed the rest");
     assert_eq!(read(&fs, 0), 20);
 }
@@ -75,11 +75,11 @@ fn a_full_table_takes_more_after_a_checkpoint() {
     for page in 0..20 {
         write(&fs, page, u8::try_from(page).unwrap() + 1);
     }
-    let logged = fs.0.data_log.logged.sum();
+    let logged = fs.0.store.data_log.logged.sum();
     assert_eq!(u64::try_from(logged).unwrap(), room, "no checkpoint yet");
-    fs.0.checkpoint().unwrap();
+    fs.0.store.checkpoint().unwrap();
     write(&fs, 19, 20);
-    assert_eq!(fs.0.data_log.logged.sum(), logged + 1);
+    assert_eq!(fs.0.store.data_log.logged.sum(), logged + 1);
     drop(fs);
     let fs = world.mount();
     for page in 0..20 {
@@ -138,9 +138,9 @@ fn crashes(mut world: World, spoil: impl FnOnce(&mut World)) -> usize {
             promised.push((log.step(), n));
             // Takes the blocks that the overwrites have freed.
             fs.write(&other, 0, &[0xcc; 3 * 4096], Stamp::Set).unwrap();
-            fs.0.write_back(other.inode()).unwrap();
+            fs.0.files.write_back(other.inode()).unwrap();
             if n % 4 == 1 {
-                fs.0.checkpoint().unwrap();
+                fs.0.store.checkpoint().unwrap();
             }
         }
     }

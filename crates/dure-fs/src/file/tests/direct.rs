@@ -40,7 +40,7 @@ fn write(device: &dyn Device, at: u64, block: &[u8]) {
 /// The block of a page.
 fn block_of(fs: &FileSystem, inode: &InodeRef, page: u64) -> u64 {
     let _held = inode.inode().state().read();
-    let mut map = MapReader::new(&fs.0, inode.inode());
+    let mut map = MapReader::new(&fs.0.files, inode.inode());
     map.slot(page).unwrap().block().0
 }
 
@@ -190,16 +190,19 @@ fn a_commit_that_finds_the_log_full_is_made_by_the_end_of_its_call() {
     let fs = world.mount();
     let inode = file(&fs);
     let begun: Vec<_> = (0..8)
-        .map(|_| fs.0.op(OpKind::Write, OpClass::Delete, 40).unwrap())
+        .map(|_| fs.0.store.op(OpKind::Write, OpClass::Delete, 40).unwrap())
         .collect();
     for round in 0..300_u64 {
         let page = [u8::try_from(round % 250).unwrap(); BLOCK_BYTES];
         fs.write(&inode, round % 20 * 4096, &page, Stamp::Set)
             .unwrap();
-        let (late, durable) = fs.0.late_operations();
+        let (late, durable) = fs.0.store.late_operations();
         assert_eq!(late, durable, "a call returned before it was durable");
     }
-    assert!(fs.0.late_operations().0 > 0, "no commit found a full log");
+    assert!(
+        fs.0.store.late_operations().0 > 0,
+        "no commit found a full log"
+    );
     let before = content(&fs, &inode);
     drop(begun);
     drop((inode, fs));
@@ -231,7 +234,7 @@ fn a_full_volume_takes_no_half_of_a_write_and_rewrites_what_it_has() {
             .unwrap();
     }
     check(&fs, &inode);
-    fs.0.truncate(&inode, 0).unwrap();
+    fs.0.files.truncate(&inode, 0).unwrap();
     fs.write(&inode, 0, &data, Stamp::Set).unwrap();
     fs.close().unwrap();
     drop((inode, fs));

@@ -160,7 +160,7 @@ fn a_read_waits_for_an_overwrite_of_its_page() {
 #[test]
 fn slots_between_those_of_an_operation_are_of_others() {
     let (_world, fs, inode) = shared_file(4);
-    let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
+    let mut op = fs.0.store.op(OpKind::Write, OpClass::Delete, 1).unwrap();
     let held = inode.inode();
     let draft = op.edit_shared(&held.node, held.ino.data_index());
     for slot in [0, 2] {
@@ -234,7 +234,7 @@ fn what_changes_the_map_otherwise_excludes_overwrites() {
         let overwriting = inode.inode().share_writeback().expect("it is contended");
         assert!(inode.inode().try_lock_writeback().is_none());
         scope.spawn(|| {
-            fs.0.truncate(&inode, 5000).unwrap();
+            fs.0.files.truncate(&inode, 5000).unwrap();
             ended.store(1, Ordering::Relaxed);
         });
         thread::sleep(Duration::from_millis(40));

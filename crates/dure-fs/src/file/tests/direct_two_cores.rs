@@ -62,8 +62,8 @@ impl Pair {
     /// The file again, once all that may leave memory has.
     fn evict(&self, inode: InodeRef) -> InodeRef {
         drop(inode);
-        self.fs.0.inodes.evict_all();
-        self.fs.0.inodes.evict_all();
+        self.fs.0.inodes.cache.evict_all();
+        self.fs.0.inodes.cache.evict_all();
         nth_file(&self.fs, 0)
     }
 

@@ -17,7 +17,7 @@ use dure_sync::random::Seeded;
 
 fn block_of(fs: &FileSystem, inode: &InodeRef, page: u64) -> u64 {
     let _held = inode.inode().state().read();
-    MapReader::new(&fs.0, inode.inode())
+    MapReader::new(&fs.0.files, inode.inode())
         .slot(page)
         .unwrap()
         .block()
@@ -50,7 +50,7 @@ fn first_page_after_its_block_was_lost(log_data_pages: u32) -> u8 {
         fs.fsync(&inode, SyncScope::All).unwrap();
         // With one flush the log may reach the medium without the data.
         let lost = BlockNo(block_of(&fs, &inode, 0));
-        fs.0.region.write(lost, &[8; 4096]).unwrap();
+        fs.0.store.region.write(lost, &[8; 4096]).unwrap();
     }
     let fs = world.mount();
     let bytes = content(&fs, &file(&fs));
@@ -71,7 +71,7 @@ fn a_page_that_changed_on_the_medium_fails_alone() {
     };
     let fs = world.mount();
     let inode = file(&fs);
-    fs.0.region.write(BlockNo(bad), &[8; 4096]).unwrap();
+    fs.0.store.region.write(BlockNo(bad), &[8; 4096]).unwrap();
     let mut buf = [0; 8 * 4096];
     for mode in [ReadMode::Bypass, ReadMode::Cached] {
         assert_eq!(fs.read(&inode, 0, &mut buf, mode).unwrap(), 5 * 4096);
@@ -123,7 +123,7 @@ fn a_block_that_cannot_be_written_is_replaced() {
     fs.write(&inode, 0, &[2; 32 * 4096], Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
     assert!(device.seen().requests() > 0);
-    assert_eq!(fs.0.placement.fenced_off.sum(), 2);
+    assert_eq!(fs.0.store.placement.fenced_off.sum(), 2);
     for page in 0..64 {
         assert!(!bad(Lba::new(block_of(&fs, &inode, page))));
     }
@@ -143,8 +143,8 @@ fn a_write_back_that_fails_keeps_failing_until_it_succeeds() {
     let inode = file(&fs);
     fs.write(&inode, 0, &[1; 3 * 4096], Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
-    let main = fs.0.layout.main;
-    let free = fs.0.space.statistics().available;
+    let main = fs.0.store.layout.main;
+    let free = fs.0.store.space.statistics().available;
     device.add(
         Rule::new(When::From(1), Fault::Error(OsError::EIO))
             .on(Op::Write)
@@ -165,10 +165,10 @@ fn a_write_back_that_fails_keeps_failing_until_it_succeeds() {
     device.clear();
     fs.fsync(&inode, SyncScope::All).unwrap();
     check(&fs, &inode);
-    let fenced = u64::try_from(fs.0.placement.fenced_off.sum()).unwrap();
-    fs.0.commit_all().unwrap();
+    let fenced = u64::try_from(fs.0.store.placement.fenced_off.sum()).unwrap();
+    fs.0.store.commit_all().unwrap();
     assert_eq!(
-        fs.0.space.statistics().available + fenced,
+        fs.0.store.space.statistics().available + fenced,
         free,
         "no reserved block was lost"
     );
@@ -236,7 +236,7 @@ fn a_full_volume_refuses_and_loses_nothing() {
         let full = fs.allocate(&inode, AllocateMode::KeepSize, 1 << 30, 64 << 20);
         assert!(matches!(full, Err(Error::NoSpace { .. })), "{full:?}");
         check(&fs, &inode);
-        fs.0.truncate(&inode, 4 << 20).unwrap();
+        fs.0.files.truncate(&inode, 4 << 20).unwrap();
         model.resize(4 << 20, 0);
         fs.fsync(&inode, SyncScope::All).unwrap();
         fs.write(&inode, 0, &[0xdd; 100_000], Stamp::Set).unwrap();
@@ -279,7 +279,7 @@ fn a_file_that_counts_fewer_blocks_than_it_has_is_corrupt() {
     let inode = file(&fs);
     fs.write(&inode, 0, &[1; 9000], Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
-    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
+    let mut op = fs.0.store.op(OpKind::Write, OpClass::Normal, 1).unwrap();
     let mut state = inode.inode().state().write();
     let mut data = inode.inode().data();
     data.blocks = 1.into();

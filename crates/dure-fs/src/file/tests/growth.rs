@@ -62,11 +62,15 @@ fn an_append_is_seen_at_once_and_settles_later() {
         assert_eq!(seek(SeekTarget::Data), Some(2 * PAGE));
         assert_eq!(seek(SeekTarget::Hole), Some(size));
     }
-    let blocks = fs.0.pages.pages_used();
+    let blocks = fs.0.files.pages.pages_used();
     fs.fsync(&inode, SyncScope::All).unwrap();
     assert!(!waits(&inode), "write-back has the inode alone");
     assert_eq!(settled(&inode), u64::try_from(expected.len()).unwrap());
-    assert_eq!(fs.0.pages.pages_used(), blocks, "each has its credit once");
+    assert_eq!(
+        fs.0.files.pages.pages_used(),
+        blocks,
+        "each has its credit once"
+    );
     assert_eq!(content(&fs, &inode), expected);
     check(&fs, &inode);
     fs.close().unwrap();
@@ -167,7 +171,7 @@ fn pages_are_read_and_overwritten_under_the_shared_lock() {
     let fs = world.mount();
     let inode = shared(&fs);
     fs.fsync(&inode, SyncScope::All).unwrap();
-    fs.0.settle_file(inode.inode());
+    fs.0.files.settle_file(inode.inode());
     assert_eq!(inode.inode().state().read().file().pages.present(), 0);
     // The first one lists the inode, the second one waits.
     fs.append(&inode, &[2; 4096]).unwrap();
@@ -175,12 +179,12 @@ fn pages_are_read_and_overwritten_under_the_shared_lock() {
     assert!(waits(&inode));
     let mut expected = vec![1; 3 * 4096];
     expected.resize(5 * 4096, 2);
-    let loaded = fs.0.pages.counters.loaded.sum();
+    let loaded = fs.0.files.pages.counters.loaded.sum();
     for _ in 0..2 {
         assert_eq!(content(&fs, &inode), expected);
         assert!(waits(&inode), "the inode was taken exclusively");
     }
-    assert_eq!(fs.0.pages.counters.loaded.sum(), loaded + 3, "kept");
+    assert_eq!(fs.0.files.pages.counters.loaded.sum(), loaded + 3, "kept");
     assert!(inode.inode().state().read().file().pages.contains(0));
     // The first two pages of these three are clean.
     fs.write(&inode, 4000, &[3; 5000], Stamp::Set).unwrap();
@@ -219,7 +223,7 @@ fn holes_are_filled_beside_others() {
     fs.sync().unwrap();
     assert!(!waits(&inode));
     // A page that is on the device only: the rest of it is read.
-    fs.0.pages.evict(fs.0.partition(), 1000);
+    fs.0.files.pages.evict(fs.0.store.partition(), 1000);
     let cached = inode.inode().state().read().file().pages.present();
     assert_eq!(cached, 0);
     fs.write(&inode, 200 * PAGE + 7, &[4; 2], Stamp::Set)
@@ -246,7 +250,7 @@ fn a_shorter_file_has_nothing_of_what_waited() {
         };
         fs.change_attributes(&inode, &set).unwrap();
     };
-    let used = fs.0.pages.pages_used();
+    let used = fs.0.files.pages.pages_used();
     fs.append(&inode, &[2; 40_000]).unwrap();
     assert!(waits(&inode));
     resize(3 * PAGE + 7);
@@ -256,7 +260,7 @@ fn a_shorter_file_has_nothing_of_what_waited() {
     expected.extend([2; 7]);
     expected.resize(5 * 4096, 0);
     assert_eq!(content(&fs, &inode), expected);
-    assert_eq!(fs.0.pages.pages_used(), used + 1);
+    assert_eq!(fs.0.files.pages.pages_used(), used + 1);
     resize(7 * PAGE + 3);
     assert!(waits(&inode), "a longer one keeps nobody out");
     expected.resize(7 * 4096 + 3, 0);
@@ -287,7 +291,7 @@ fn a_file_that_is_removed_takes_along_what_waits() {
     assert!(waits(&inode) && fs.statistics().blocks_available < before);
     fs.unlink(&fs.root().unwrap(), b"file 0").unwrap();
     drop(inode);
-    assert_eq!(fs.0.pages.pages_used(), 0);
+    assert_eq!(fs.0.files.pages.pages_used(), 0);
     assert!(fs.statistics().blocks_available >= before);
 }
 

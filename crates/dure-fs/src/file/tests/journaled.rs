@@ -39,13 +39,16 @@ fn all_of_a_long_write_back_goes_through_the_log() {
         let fs = world.mount();
         fill(&fs, 1);
         let inode = file(&fs);
-        fs.0.write_back(inode.inode()).unwrap();
-        assert_eq!(fs.0.data_log.logged.sum(), i64::try_from(PAGES).unwrap());
+        fs.0.files.write_back(inode.inode()).unwrap();
+        assert_eq!(
+            fs.0.store.data_log.logged.sum(),
+            i64::try_from(PAGES).unwrap()
+        );
         fs.fsync(&inode, SyncScope::All).unwrap();
         let whole = content(&fs, &inode);
-        fs.0.checkpoint().unwrap();
+        fs.0.store.checkpoint().unwrap();
         // What is placed can be read without the log and the cache.
-        fs.0.pages.evict(fs.0.partition(), PAGES);
+        fs.0.files.pages.evict(fs.0.store.partition(), PAGES);
         assert_eq!(content(&fs, &inode), whole);
         fs.close().unwrap();
         drop((inode, fs));
@@ -63,7 +66,7 @@ fn what_stood_only_in_the_log_survives_a_crash_whatever_the_next_mount_says() {
             fs.fsync(&file(&fs), SyncScope::Data).unwrap();
         }
         assert!(
-            fs.0.data_log.spared.sum() > 0,
+            fs.0.store.data_log.spared.sum() > 0,
             "overwritten before it was placed"
         );
         let whole = content(&fs, &file(&fs));

@@ -48,7 +48,7 @@ fn world(data: DataMode) -> World {
 fn change(fs: &FileSystem) {
     let inode = file(fs);
     fs.write(&inode, 0, &[NEW; 4096], Stamp::Set).unwrap();
-    fs.0.write_back(inode.inode()).unwrap();
+    fs.0.files.write_back(inode.inode()).unwrap();
     let mode = SetAttributes {
         mode: Some(MODE),
         ..SetAttributes::default()

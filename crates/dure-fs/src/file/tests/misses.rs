@@ -35,7 +35,7 @@ impl Scene {
         let inode = file(&fs);
         fs.write(&inode, 0, &[OLD; 4096], Stamp::Set).unwrap();
         fs.sync().unwrap();
-        fs.0.settle_file(inode.inode());
+        fs.0.files.settle_file(inode.inode());
         Scene {
             ram: world.ram,
             device,
@@ -47,7 +47,7 @@ impl Scene {
     /// The block of the page.
     fn lba(&self) -> Lba {
         let _state = self.inode.inode().state().read();
-        let slot = MapReader::new(&self.fs.0, self.inode.inode()).slot(0);
+        let slot = MapReader::new(&self.fs.0.files, self.inode.inode()).slot(0);
         Lba::new(slot.unwrap().block().0)
     }
 
@@ -73,7 +73,7 @@ impl Scene {
         let Scene { ram, fs, inode, .. } = self;
         assert!(!self.device.waits(), "nothing was read");
         let seen = content(&fs, &inode);
-        fs.0.settle_file(inode.inode());
+        fs.0.files.settle_file(inode.inode());
         assert_eq!(content(&fs, &inode), seen, "memory and device differ");
         drop(inode);
         fs.close().unwrap();
@@ -85,7 +85,7 @@ impl Scene {
 fn overwrite(fs: &FileSystem, inode: &InodeRef) {
     fs.write(inode, 0, &[NEW; 4096], Stamp::Set).unwrap();
     fs.sync().unwrap();
-    fs.0.settle_file(inode.inode());
+    fs.0.files.settle_file(inode.inode());
 }
 
 /// The page is overwritten while it is read, and its old block is used by another file.
@@ -249,24 +249,24 @@ fn a_file_that_is_read_in_order_is_read_in_long_requests() {
             .unwrap();
     }
     fs.sync().unwrap();
-    fs.0.settle_file(inode.inode());
-    let before = fs.0.region.counters().reads;
+    fs.0.files.settle_file(inode.inode());
+    let before = fs.0.store.region.counters().reads;
     for page in 0..PAGES {
         let mut bytes = [0; 4096];
         fs.read(&inode, page * 4096, &mut bytes, ReadMode::Cached)
             .unwrap();
         assert_eq!(u64::from(bytes[0]), page % 251);
     }
-    let reads = fs.0.region.counters().reads - before;
+    let reads = fs.0.store.region.counters().reads - before;
     // Eight of 1 MiB, the shorter ones before, and where blocks do not lie in a row.
     assert!(reads <= 24, "{reads} requests for {PAGES} pages");
-    fs.0.settle_file(inode.inode());
-    let before = fs.0.region.counters().blocks_read;
+    fs.0.files.settle_file(inode.inode());
+    let before = fs.0.store.region.counters().blocks_read;
     for page in (0..PAGES).map(|n| n * 1021 % PAGES).take(64) {
         let mut bytes = [0; 4096];
         fs.read(&inode, page * 4096, &mut bytes, ReadMode::Cached)
             .unwrap();
     }
-    let blocks = fs.0.region.counters().blocks_read - before;
+    let blocks = fs.0.store.region.counters().blocks_read - before;
     assert!(blocks <= 64 + 2 * 32, "{blocks} blocks for 64 random pages");
 }

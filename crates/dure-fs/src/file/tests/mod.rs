@@ -32,7 +32,8 @@ use dure_store::layout::FormatOptions;
 use dure_sync::Arc;
 
 use crate::inode::InodeRef;
-use crate::volume::{Background, FileSystem, MountOptions, PageCaching};
+use crate::volume::Background;
+use crate::volume::{FileSystem, MountOptions, PageCaching};
 
 /// A device and how to mount it.
 pub(super) struct World {
@@ -115,10 +116,10 @@ pub(super) fn content(fs: &FileSystem, inode: &InodeRef) -> Vec<u8> {
 pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
     use super::map::MapReader;
     // While one writes owners, they cannot be read.
-    let _no_checkpoint = fs.0.checkpoint.lock();
+    let _no_checkpoint = fs.0.store.checkpoint.lock();
     let state = inode.inode().state().read();
     let data = inode.inode().data_head();
-    let mut map = MapReader::new(&fs.0, inode.inode());
+    let mut map = MapReader::new(&fs.0.files, inode.inode());
     let mut blocks = 0;
     let mut page = 0;
     while let Some((mapped, slot)) = map.next_mapped(page, u64::MAX).expect("a map") {
@@ -128,7 +129,7 @@ pub(super) fn check(fs: &FileSystem, inode: &InodeRef) {
             !beyond || slot.is_unwritten(),
             "page {mapped} is written beyond the logged size"
         );
-        assert!(fs.0.space.owner(slot.block()).is_ok());
+        assert!(fs.0.store.space.owner(slot.block()).is_ok());
         page = mapped + 1;
     }
     assert_eq!(data.blocks.get(), blocks, "blocks of the record");

@@ -24,7 +24,7 @@ fn race_write_back_of_an_inode_that_was_deleted() {
     let next = fs.mkdir(&root, b"directory", &directory()).unwrap();
     assert_eq!(next.ino(), ino, "the number is used again at once");
 
-    fs.0.write_back(&listed).unwrap();
+    fs.0.files.write_back(&listed).unwrap();
 
     fs.close().unwrap();
     let report = dure_check::check(world.device(), &dure_check::CheckOptions::default()).unwrap();

@@ -70,7 +70,7 @@ impl Model {
                 self.fill(start, &data);
             }
             6 | 7 => {
-                fs.0.truncate(inode, offset).unwrap();
+                fs.0.files.truncate(inode, offset).unwrap();
                 self.bytes.resize(at(offset), 0);
             }
             8 => {
@@ -97,7 +97,7 @@ impl Model {
             }
             11 => self.seek(fs, inode, offset),
             12 => fs.fsync(inode, SyncScope::Data).unwrap(),
-            13 => fs.0.checkpoint().unwrap(),
+            13 => fs.0.store.checkpoint().unwrap(),
             _ => self.read(fs, inode, offset, len),
         }
         for target in [SeekTarget::Data, SeekTarget::Hole] {
@@ -149,7 +149,7 @@ impl Model {
 fn walked(fs: &FileSystem, inode: &InodeRef, from: u64, target: SeekTarget) -> Option<u64> {
     // Exclusively: a new size is in the state then.
     let state = inode.inode().state().write_keep_cached();
-    let (file, mut map) = (state.file(), MapReader::new(&fs.0, inode.inode()));
+    let (file, mut map) = (state.file(), MapReader::new(&fs.0.files, inode.inode()));
     let mut is_data = |page| {
         let slot = map.slot(page).unwrap();
         file.pages.is_unclean(page) || slot.is_written() && !file.is_cut(page)
@@ -201,7 +201,7 @@ pub(super) fn run_on(world: &World, seed: u64, (rounds, steps): (u32, u32), end:
             "seed {seed}, round {round}"
         );
         check(&fs, &inode);
-        assert!(fs.0.pages.pages_used() <= cache_bytes / 4096);
+        assert!(fs.0.files.pages.pages_used() <= cache_bytes / 4096);
         if round % 3 == 2 {
             fs.close().unwrap();
         } else if let End::Fsync = end {

@@ -63,7 +63,7 @@ impl Scene {
                 .unwrap();
         }
         self.fs.sync().unwrap();
-        self.fs.0.settle_file(inode.inode());
+        self.fs.0.files.settle_file(inode.inode());
     }
 
     fn read(&self, inode: &InodeRef, page: u64) -> crate::Result<[u8; PAGE]> {
@@ -76,10 +76,10 @@ impl Scene {
     /// Reads pages in order until windows are under way. Returns the first page that was not read
     /// and the first of a window.
     fn ahead(&self, inode: &InodeRef) -> (u64, u64) {
-        let before = self.fs.0.read_ahead.under_way().0;
+        let before = self.fs.0.files.read_ahead.under_way().0;
         for page in 0..PAGES {
             assert_eq!(self.read(inode, page).unwrap(), old(page));
-            let (windows, pages) = self.fs.0.read_ahead.under_way();
+            let (windows, pages) = self.fs.0.files.read_ahead.under_way();
             if windows > before {
                 return (page + 1, (page + 1).next_multiple_of(pages));
             }
@@ -89,7 +89,7 @@ impl Scene {
 
     fn lba(&self, page: u64) -> Lba {
         let _state = self.inode.inode().state().read();
-        let slot = MapReader::new(&self.fs.0, self.inode.inode()).slot(page);
+        let slot = MapReader::new(&self.fs.0.files, self.inode.inode()).slot(page);
         Lba::new(slot.unwrap().block().0)
     }
 
@@ -100,7 +100,7 @@ impl Scene {
             .write(&self.inode, offset, &[NEW; PAGE], stamp)
             .unwrap();
         self.fs.sync().unwrap();
-        self.fs.0.settle_file(self.inode.inode());
+        self.fs.0.files.settle_file(self.inode.inode());
     }
 
     fn end(self) {
@@ -130,16 +130,16 @@ fn long_reads_past_the_cache_in_order_are_read_ahead_and_others_are_not() {
     for page in [96, 0, 224, 320, 64, 160] {
         read_long(&scene, page);
     }
-    assert_eq!(scene.fs.0.read_ahead.under_way().0, 0);
-    assert_eq!(scene.fs.0.pages.pages_used(), 0, "nothing is kept");
+    assert_eq!(scene.fs.0.files.read_ahead.under_way().0, 0);
+    assert_eq!(scene.fs.0.files.pages.pages_used(), 0, "nothing is kept");
     read_long(&scene, 352);
-    let before = scene.fs.0.region.counters().blocks_read;
-    let (windows, pages) = scene.fs.0.read_ahead.under_way();
+    let before = scene.fs.0.store.region.counters().blocks_read;
+    let (windows, pages) = scene.fs.0.files.read_ahead.under_way();
     assert!(windows > 0, "what follows is under way");
     for page in (384..PAGES).step_by(32) {
         read_long(&scene, page);
     }
-    let blocks = scene.fs.0.region.counters().blocks_read - before;
+    let blocks = scene.fs.0.store.region.counters().blocks_read - before;
     assert!(blocks <= PAGES - 384 + pages, "each block is read once");
     scene.end();
 }
@@ -151,7 +151,7 @@ fn a_file_read_in_order_takes_few_requests_and_is_what_it_was() {
     for page in 0..PAGES {
         assert_eq!(scene.read(&scene.inode, page).unwrap(), old(page));
     }
-    let (_, window) = scene.fs.0.read_ahead.under_way();
+    let (_, window) = scene.fs.0.files.read_ahead.under_way();
     let requests = scene.device.seen().requests() - before;
     // Windows, the first one by itself; leaves, the runs that end at them and at those of segments.
     let most = PAGES / window + PAGES / 128 + 4;
@@ -166,7 +166,11 @@ fn random_reads_begin_no_window() {
         let page = n * 197 % PAGES;
         assert_eq!(scene.read(&scene.inode, page).unwrap(), old(page));
         if n < 100 {
-            assert_eq!(scene.fs.0.read_ahead.under_way().0, 0, "after {n} reads");
+            assert_eq!(
+                scene.fs.0.files.read_ahead.under_way().0,
+                0,
+                "after {n} reads"
+            );
         }
     }
     scene.end();
@@ -175,14 +179,17 @@ fn random_reads_begin_no_window() {
 #[test]
 fn two_readers_of_one_file_are_both_in_order() {
     let scene = Scene::new(Rule::default());
-    let (_, window) = scene.fs.0.read_ahead.under_way();
+    let (_, window) = scene.fs.0.files.read_ahead.under_way();
     let half = PAGES / 2;
     for page in 0..half {
         for page in [page, half + page] {
             assert_eq!(scene.read(&scene.inode, page).unwrap(), old(page));
         }
         if page == 4 * window {
-            assert!(scene.fs.0.read_ahead.under_way().0 >= 3, "both read ahead");
+            assert!(
+                scene.fs.0.files.read_ahead.under_way().0 >= 3,
+                "both read ahead"
+            );
         }
     }
     scene.end();
@@ -242,7 +249,7 @@ fn what_was_cut_off_while_it_was_read_ahead_reads_as_zeroes() {
 #[test]
 fn a_block_that_cannot_be_read_fails_its_page_only() {
     let scene = Scene::new(Rule::default());
-    let (_, window) = scene.fs.0.read_ahead.under_way();
+    let (_, window) = scene.fs.0.files.read_ahead.under_way();
     let bad = scene.lba(4 * window + 3);
     let flaw = Flaw::new(When::From(1), Fault::Error(OsError::EIO)).on(Op::Read);
     scene.device.add(flaw.within(bad..bad.offset(1)));
@@ -267,25 +274,25 @@ fn windows_that_nobody_comes_for_make_room_for_others_and_for_pages() {
         for page in 0..PAGES / 2 {
             assert_eq!(scene.read(inode, page).unwrap(), old(page));
         }
-        most = most.max(scene.fs.0.read_ahead.under_way().0);
+        most = most.max(scene.fs.0.files.read_ahead.under_way().0);
     }
     assert!(most >= 4, "{most} windows");
     let ino = scene.inode.ino();
-    let is_ahead = |page| scene.fs.0.read_ahead.find(ino, page).is_some();
+    let is_ahead = |page| scene.fs.0.files.read_ahead.find(ino, page).is_some();
     let mut found = false;
     for page in (0..4).flat_map(|_| 0..PAGES) {
         if page == 0 {
-            scene.fs.0.settle_file(scene.inode.inode());
+            scene.fs.0.files.settle_file(scene.inode.inode());
         }
         assert_eq!(scene.read(&scene.inode, page).unwrap(), old(page));
         found |= is_ahead(page + 1) || is_ahead(page + 32);
     }
     assert!(found, "there is room in the end");
-    let (windows, pages) = scene.fs.0.read_ahead.under_way();
+    let (windows, pages) = scene.fs.0.files.read_ahead.under_way();
     files.iter().chain([&scene.inode]).for_each(|inode| {
-        scene.fs.0.settle_file(inode.inode());
+        scene.fs.0.files.settle_file(inode.inode());
     });
-    let used = scene.fs.0.pages.pages_used();
+    let used = scene.fs.0.files.pages.pages_used();
     assert!(
         used <= u64::try_from(windows).unwrap() * pages,
         "{used} of {windows} windows"

@@ -233,7 +233,7 @@ fn a_sparse_file_that_uses_up_the_node_ids_says_so_at_fsync() {
     fs.read(&inode, last, &mut byte, crate::ReadMode::Cached)
         .unwrap();
     assert_eq!(byte, [7], "what was not written stays in memory");
-    fs.0.truncate(&inode, 100 * 320 * PAGE).unwrap();
+    fs.0.files.truncate(&inode, 100 * 320 * PAGE).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
 }
 
@@ -349,7 +349,7 @@ fn nodes_that_are_freed_give_back_the_blocks_of_their_images() {
             write_page(&fs, &inode, page * 320, life);
         }
         fs.fsync(&inode, SyncScope::All).unwrap();
-        fs.0.truncate(&inode, 0).unwrap();
+        fs.0.files.truncate(&inode, 0).unwrap();
         fs.sync().unwrap();
         fs.checkpoint_now().unwrap();
         let free = fs.statistics().blocks_free;
@@ -363,10 +363,10 @@ fn logs_that_have_grown_go_back_when_the_volume_is_at_rest_or_full() {
     for when in ["at rest", "full", "closed"] {
         let world = World::new(16384, 8 << 20);
         let fs = world.mount();
-        let fresh = fs.0.space.statistics().segments_log;
+        let fresh = fs.0.store.space.statistics().segments_log;
         let shown = fs.statistics();
         fs.grow_logs(1000).unwrap();
-        assert!(fs.0.space.statistics().segments_log > fresh + 4);
+        assert!(fs.0.store.space.statistics().segments_log > fresh + 4);
         let grown = fs.statistics();
         assert_eq!(
             shown.blocks_available, grown.blocks_available,
@@ -387,9 +387,9 @@ fn logs_that_have_grown_go_back_when_the_volume_is_at_rest_or_full() {
             fs.close().unwrap();
             drop((inode, fs));
             let fs = world.mount();
-            assert_eq!(fs.0.space.statistics().segments_log, fresh, "{when}");
+            assert_eq!(fs.0.store.space.statistics().segments_log, fresh, "{when}");
         } else {
-            assert_eq!(fs.0.space.statistics().segments_log, fresh, "{when}");
+            assert_eq!(fs.0.store.space.statistics().segments_log, fresh, "{when}");
         }
     }
 }
@@ -468,7 +468,7 @@ impl Model {
     }
 
     fn truncate(&mut self, fs: &FileSystem, n: u64, size: u64) {
-        fs.0.truncate(&nth_file(fs, n), size * PAGE).unwrap();
+        fs.0.files.truncate(&nth_file(fs, n), size * PAGE).unwrap();
         if size < self.size || size == 0 {
             self.pages.retain(|&page, _| page < size);
         }

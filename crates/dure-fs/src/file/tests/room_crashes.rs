@@ -55,13 +55,13 @@ fn cut_while_logs_give_back(flush_shrunk: Rule) -> Option<crate::Error> {
         drop(file(&fs));
         let other = nth_file(&fs, 1);
         // Nothing is left but what the logs have.
-        let rest = fs.0.space.statistics().available - 12;
+        let rest = fs.0.store.space.statistics().available - 12;
         fs.allocate(&other, AllocateMode::Extend, 0, rest * PAGE)
             .unwrap();
         fs.sync().unwrap();
     }
     let work = |fs: &FileSystem| {
-        fs.0.give_logs_back().unwrap();
+        fs.0.store.give_logs_back().unwrap();
         let inode = file(fs);
         fs.write(&inode, 0, &[7; 20 * 4096], Stamp::Set).unwrap();
         fs.fsync(&inode, SyncScope::All).unwrap();

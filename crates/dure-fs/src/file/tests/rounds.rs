@@ -40,9 +40,9 @@ fn small_files_are_written_together() {
     world.options.log_data_pages = 0;
     let fs = world.mount();
     make(&fs);
-    let before = fs.0.region.counters().writes;
+    let before = fs.0.store.region.counters().writes;
     fs.sync().unwrap();
-    let writes = fs.0.region.counters().writes - before;
+    let writes = fs.0.store.region.counters().writes - before;
     // 600 pages are 3 MiB at most with what the log takes; each journal has a prefix or two.
     assert!(writes <= 16, "{writes} writes for {FILES} files");
     fs.close().unwrap();
@@ -77,12 +77,12 @@ fn files_that_leave_memory_for_others_are_written_together() {
     let mut world = World::new(1 << 15, 24 << 20);
     world.options.log_data_pages = 0;
     let fs = world.mount();
-    let before = fs.0.region.counters().writes;
+    let before = fs.0.store.region.counters().writes;
     for n in 0..MANY {
         let inode = nth_file(&fs, n);
         fs.write(&inode, 0, &bytes(n)[..100], Stamp::Set).unwrap();
     }
-    let writes = fs.0.region.counters().writes - before;
+    let writes = fs.0.store.region.counters().writes - before;
     // The log and its checkpoints write for a small cache, too.
     assert!(writes <= MANY / 5, "{writes} writes for {MANY} files");
     for n in 0..MANY {

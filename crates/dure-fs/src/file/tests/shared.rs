@@ -76,7 +76,7 @@ fn work(fs: &FileSystem, inode: &InodeRef, thread: u64, seed: u64) -> Vec<Vec<u8
                 own.fill(0);
             }
             18 => fs.fsync(inode, SyncScope::Data).unwrap(),
-            _ => drop(fs.0.pages.evict(fs.0.partition(), 8)),
+            _ => drop(fs.0.files.pages.evict(fs.0.store.partition(), 8)),
         }
     }
     pieces
@@ -292,7 +292,7 @@ fn range_words_of_many_files_stay_within_their_share() {
         let bytes = inodes.iter().map(|inode| inode.inode().ranges().bytes());
         let (bytes, share) = (bytes.sum::<usize>(), len_of(CACHE / 64));
         assert!(bytes <= share && bytes > share / 2, "{bytes} of {share}");
-        assert!(fs.0.range_words.bytes() <= share);
+        assert!(fs.0.inodes.range_words.bytes() <= share);
         for (n, inode) in (1..).zip(&inodes) {
             for place in 0..PLACES {
                 let mut seen = [0; 100];
@@ -303,7 +303,7 @@ fn range_words_of_many_files_stay_within_their_share() {
         }
         fs.close().unwrap();
         drop(inodes);
-        let budget = dure_sync::Arc::clone(&fs.0.range_words);
+        let budget = dure_sync::Arc::clone(&fs.0.inodes.range_words);
         drop(fs);
         assert_eq!(budget.bytes(), 0, "they go with the inodes");
         fsck(world.device(), words);

@@ -64,7 +64,7 @@ fn reads_past_the_cache_see_dirty_pages_and_the_device() {
         1,
         "nothing was kept"
     );
-    assert!(fs.0.pages.counters.bypassed.sum() > 40);
+    assert!(fs.0.files.pages.counters.bypassed.sum() > 40);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn sequential_reads_read_ahead() {
     }
     let fs = world.mount();
     let inode = file(&fs);
-    let before = fs.0.region.counters();
+    let before = fs.0.store.region.counters();
     for page in 0..64 {
         let mut buf = [0; 4096];
         assert_eq!(
@@ -88,9 +88,9 @@ fn sequential_reads_read_ahead() {
             4096
         );
     }
-    let reads = fs.0.region.counters().reads - before.reads;
+    let reads = fs.0.store.region.counters().reads - before.reads;
     assert!(reads < 12, "{reads} device reads for 64 pages in order");
-    assert_eq!(fs.0.pages.counters.loaded.sum(), 64);
+    assert_eq!(fs.0.files.pages.counters.loaded.sum(), 64);
 }
 
 #[test]
@@ -108,9 +108,9 @@ fn a_shorter_file_has_zeroes_when_it_grows_again() {
         let data = pattern(first, 5);
         fs.write(&inode, 0, &data, Stamp::Set).unwrap();
         fs.fsync(&inode, SyncScope::All).unwrap();
-        fs.0.truncate(&inode, cut as u64).unwrap();
+        fs.0.files.truncate(&inode, cut as u64).unwrap();
         check(&fs, &inode);
-        fs.0.truncate(&inode, first as u64).unwrap();
+        fs.0.files.truncate(&inode, first as u64).unwrap();
         let mut want = data[..cut].to_vec();
         want.resize(first, 0);
         assert_eq!(content(&fs, &inode), want);
@@ -172,12 +172,12 @@ fn a_sparse_file_reaches_the_greatest_offset() {
             .unwrap(),
         1
     );
-    let free = fs.0.space.statistics().available;
-    fs.0.truncate(&inode, 1).unwrap();
+    let free = fs.0.store.space.statistics().available;
+    fs.0.files.truncate(&inode, 1).unwrap();
     check(&fs, &inode);
     assert_eq!(inode.inode().data_head().blocks.get(), 1);
-    fs.0.checkpoint().unwrap();
-    assert!(fs.0.space.statistics().available > free);
+    fs.0.store.checkpoint().unwrap();
+    assert!(fs.0.store.space.statistics().available > free);
 }
 
 /// `tar -S` takes a file without blocks for a hole.
@@ -205,14 +205,14 @@ fn pages_that_wait_for_write_back_are_counted() {
     blocks(12);
     fs.write(&inode, 0, &[2; 10 * 4096], Stamp::Keep).unwrap();
     blocks(21);
-    fs.0.write_back_all().unwrap();
+    fs.0.files.write_back_all().unwrap();
     blocks(11);
     fs.write(&inode, 0, &[3; 30 * 4096], Stamp::Keep).unwrap();
     blocks(30);
     fs.fsync(&inode, SyncScope::All).unwrap();
     fs.write(&inode, 0, &[4; 30 * 4096], Stamp::Keep).unwrap();
     blocks(30);
-    fs.0.truncate(&inode, 4096).unwrap();
+    fs.0.files.truncate(&inode, 4096).unwrap();
     blocks(1);
 }
 
@@ -234,13 +234,13 @@ fn preallocated_blocks_are_filled_in_place() {
         None,
         "nothing was written"
     );
-    fs.0.commit_all().unwrap();
-    let before = fs.0.space.statistics().available;
+    fs.0.store.commit_all().unwrap();
+    let before = fs.0.store.space.statistics().available;
     fs.write(&inode, 1 << 20, &[7; 1 << 20], Stamp::Set)
         .unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
     assert_eq!(inode.inode().data_head().blocks.get(), 768);
-    let after = fs.0.space.statistics().available;
+    let after = fs.0.store.space.statistics().available;
     assert!(
         before - after < 8,
         "{before} -> {after}: data went into its own blocks"
@@ -255,7 +255,7 @@ fn preallocated_blocks_are_filled_in_place() {
     let mut want = vec![0; 3 << 20];
     want[1 << 20..2 << 20].fill(7);
     assert_eq!(content(&fs, &file(&fs)), want);
-    fs.0.truncate(&file(&fs), 3 << 20).unwrap();
+    fs.0.files.truncate(&file(&fs), 3 << 20).unwrap();
     fs.allocate(&file(&fs), AllocateMode::Punch, 0, 3 << 20)
         .unwrap();
     check(&fs, &file(&fs));
@@ -273,7 +273,7 @@ fn a_truncate_to_the_size_of_the_file_frees_what_lies_behind() {
     let ctime = || fs.attributes(&inode).unwrap().ctime;
     let tick = || {
         let now = ctime();
-        while fs.0.now() == now {
+        while fs.0.store.now() == now {
             dure_sync::thread::yield_now();
         }
         now
@@ -286,13 +286,13 @@ fn a_truncate_to_the_size_of_the_file_frees_what_lies_behind() {
             assert_eq!(blocks(), 257);
         }
         let before = tick();
-        fs.0.truncate(&inode, 5000).unwrap();
+        fs.0.files.truncate(&inode, 5000).unwrap();
         assert_ne!(ctime(), before, "a truncate marks the file");
         assert_eq!(blocks(), 2);
         check(&fs, &inode);
     }
     let last = tick();
-    fs.0.truncate(&inode, 5000).unwrap();
+    fs.0.files.truncate(&inode, 5000).unwrap();
     let marked = ctime();
     assert_ne!(marked, last);
     fs.fsync(&inode, SyncScope::All).unwrap();
@@ -303,7 +303,7 @@ fn a_truncate_to_the_size_of_the_file_frees_what_lies_behind() {
     let mut want = vec![7; 5000];
     assert_eq!(content(&fs, &file(&fs)), want);
     want.resize(9000, 0);
-    fs.0.truncate(&file(&fs), 9000).unwrap();
+    fs.0.files.truncate(&file(&fs), 9000).unwrap();
     assert_eq!(content(&fs, &file(&fs)), want);
 }
 
@@ -315,7 +315,7 @@ fn a_read_before_a_write_back_of_pages_keeps_its_time() {
     fs.write(&inode, 0, &[7; 5000], Stamp::Set).unwrap();
     fs.fsync(&inode, SyncScope::All).unwrap();
     let made = fs.attributes(&inode).unwrap();
-    while fs.0.now() == made.mtime {
+    while fs.0.store.now() == made.mtime {
         dure_sync::thread::yield_now();
     }
     fs.read(&inode, 0, &mut [0; 100], ReadMode::Cached).unwrap();
@@ -344,16 +344,16 @@ fn times_alone_do_not_make_a_data_sync_write() {
             nanos: 1.into(),
         },
     );
-    let before = fs.0.region.counters();
+    let before = fs.0.store.region.counters();
     fs.fsync(&inode, SyncScope::Data).unwrap();
-    let after = fs.0.region.counters();
+    let after = fs.0.store.region.counters();
     assert_eq!(
         (before.writes, before.flush_requests),
         (after.writes, after.flush_requests)
     );
     fs.fsync(&inode, SyncScope::All).unwrap();
     assert_eq!(
-        fs.0.region.counters().flush_requests,
+        fs.0.store.region.counters().flush_requests,
         after.flush_requests + 1
     );
     assert_eq!(inode.inode().data_head().mtime.secs.get(), 5);
@@ -379,10 +379,10 @@ fn count_writes_of_a_sync(log_data_pages: u32, writes: u64) {
     let mut exact = 0;
     for n in 0..50 {
         let checkpoints = fs.0.store.counters.checkpoints.sum();
-        let before = fs.0.region.counters();
+        let before = fs.0.store.region.counters();
         fs.write(&inode, 0, &[n; 4096], Stamp::Set).unwrap();
         fs.fsync(&inode, SyncScope::All).unwrap();
-        let after = fs.0.region.counters();
+        let after = fs.0.store.region.counters();
         if fs.0.store.counters.checkpoints.sum() > checkpoints {
             continue; // the small log was full
         }

@@ -73,7 +73,7 @@ fn page_of(version: u64) -> [u8; 4096] {
 
 fn block_of(fs: &FileSystem, inode: &InodeRef, page: u64) -> u64 {
     let _held = inode.inode().state().read();
-    let slot = MapReader::new(&fs.0, inode.inode()).slot(page);
+    let slot = MapReader::new(&fs.0.files, inode.inode()).slot(page);
     slot.unwrap().block().0
 }
 
@@ -122,22 +122,23 @@ fn a_logged_page_whose_block_cannot_be_written_goes_to_another() {
             "all is in the log"
         );
         let bad = [block_of(&fs, &inode, 1), block_of(&fs, &inode, 40)];
-        assert!(
-            bad.iter()
-                .all(|block| fs.0.data_log.holds(dure_store::units::BlockNo(*block)))
-        );
+        assert!(bad.iter().all(|block| {
+            fs.0.store
+                .data_log
+                .holds(dure_store::units::BlockNo(*block))
+        }));
         let refuse = move |lba: Lba| bad.contains(&lba.number());
         let rule = Rule::new(When::From(1), Fault::Error(OsError::EIO));
         device.add(rule.on(Op::Write).where_block(refuse));
-        fs.0.checkpoint().unwrap();
+        fs.0.store.checkpoint().unwrap();
         assert_eq!(fs.stopped(), None, "{policies:?}");
-        assert_eq!(fs.0.placement.fenced_off.sum(), 2);
+        assert_eq!(fs.0.store.placement.fenced_off.sum(), 2);
         for page in pages {
             assert!(!bad.contains(&block_of(&fs, &inode, page)), "page {page}");
         }
         check(&fs, &inode);
-        fs.0.checkpoint().unwrap();
-        assert_eq!(fs.0.pages.evict(fs.0.partition(), 8), 8);
+        fs.0.store.checkpoint().unwrap();
+        assert_eq!(fs.0.files.pages.evict(fs.0.store.partition(), 8), 8);
         for page in pages {
             let mut bytes = [0; 4096];
             fs.read(&inode, page * 4096, &mut bytes, ReadMode::Bypass)
@@ -180,7 +181,7 @@ fn every_two_writes_of_a_checkpoint_that_places_logged_pages_fail() {
             for n in [n, n + 1] {
                 device.add(Rule::new(When::Nth(n), Fault::Error(OsError::EIO)).on(Op::Write));
             }
-            let done = fs.0.checkpoint();
+            let done = fs.0.store.checkpoint();
             let met = device.seen().hits > 0;
             device.clear();
             match (&done, fs.stopped()) {
@@ -231,13 +232,13 @@ fn random_calls(seed: u64, policies: &[(&str, &str)]) {
             let inode = nth_file(&fs, number);
             let pages = &mut model[usize::try_from(number).unwrap()];
             match rng.below(16) {
-                0 => fs.0.checkpoint().unwrap(),
+                0 => fs.0.store.checkpoint().unwrap(),
                 // The cleaner leaves a page that finds no place where it is.
-                1 => drop(fs.0.clean(2)),
+                1 => drop(fs.0.cleaner.clean(2)),
                 2 => {
                     let keep = rng.below(to_u64(PAGES));
                     let size = fs.attributes(&inode).unwrap().size.min(keep * 4096);
-                    fs.0.truncate(&inode, size).unwrap();
+                    fs.0.files.truncate(&inode, size).unwrap();
                     pages[usize::try_from(keep).unwrap()..].fill(0);
                 }
                 3 => {
@@ -246,7 +247,7 @@ fn random_calls(seed: u64, policies: &[(&str, &str)]) {
                         .unwrap();
                     pages.fill(0);
                 }
-                4 => drop(fs.0.write_back(inode.inode()).unwrap()),
+                4 => drop(fs.0.files.write_back(inode.inode()).unwrap()),
                 5..8 => fs.fsync(&inode, SyncScope::All).unwrap(),
                 _ => {
                     version += 1;
@@ -258,7 +259,7 @@ fn random_calls(seed: u64, policies: &[(&str, &str)]) {
             }
         }
         fs.sync().unwrap();
-        fenced += fs.0.placement.fenced_off.sum();
+        fenced += fs.0.store.placement.fenced_off.sum();
         if round % 2 == 0 {
             fs.close().unwrap();
         }
@@ -312,7 +313,7 @@ fn a_full_log_has_room_for_the_replacement() {
             version += 1;
             write_synced(&fs, &inode, version % 20, version);
         }
-        assert!(fs.0.placement.fenced_off.sum() > 0);
+        assert!(fs.0.store.placement.fenced_off.sum() > 0);
         let whole = content(&fs, &inode);
         fs.close().unwrap();
         drop((inode, fs));
@@ -333,7 +334,7 @@ fn recovery_places_pages_elsewhere_too() {
         for page in pages {
             write_synced(&fs, &file(&fs), page, page + 1);
         }
-        assert_eq!(fs.0.data_log.logged.sum(), 7, "all in the log");
+        assert_eq!(fs.0.store.data_log.logged.sum(), 7, "all in the log");
         drop(fs);
         let whole = |fs: &FileSystem, what: &str| {
             let bytes = content(fs, &file(fs));
@@ -351,7 +352,7 @@ fn recovery_places_pages_elsewhere_too() {
         let log = record.log();
         let fs = FileSystem::open(share(record.clone()), world.options.clone()).unwrap();
         whole(&fs, "recovered");
-        fs.0.pages.evict(fs.0.partition(), 99);
+        fs.0.files.pages.evict(fs.0.store.partition(), 99);
         whole(&fs, "from the blocks");
         let blocks = pages.map(|page| block_of(&fs, &file(&fs), page));
         assert!(blocks.iter().all(|block| !is_bad(*block)), "{blocks:?}");
@@ -432,10 +433,10 @@ fn no_crash_loses_a_page_that_was_replaced() {
                     write_synced(&fs, &file(&fs), page, version);
                 }
                 if version % 3 == 1 {
-                    fs.0.checkpoint().unwrap();
+                    fs.0.store.checkpoint().unwrap();
                 }
             }
-            assert!(fs.0.placement.fenced_off.sum() > 0, "{policies:?}");
+            assert!(fs.0.store.placement.fenced_off.sum() > 0, "{policies:?}");
         }
         let images = CrashImages::new(base, &log);
         for step in images.frontiers() {
@@ -495,12 +496,12 @@ fn sim_pages_are_replaced_beside_writers() {
                 });
                 scope.spawn_on(CoreId::new(1), || {
                     for _ in 0..2 {
-                        fs.0.checkpoint().unwrap();
+                        fs.0.store.checkpoint().unwrap();
                     }
                 });
                 scope.spawn_on(CoreId::new(2), || {
-                    drop(fs.0.clean(1));
-                    fs.0.truncate(&two, 4096).unwrap();
+                    drop(fs.0.cleaner.clean(1));
+                    fs.0.files.truncate(&two, 4096).unwrap();
                     let root = fs.root().unwrap();
                     fs.unlink(&root, b"file 1").unwrap();
                     drop(two);

@@ -3,33 +3,15 @@
 use dure_store::error::{Error, Result};
 use dure_store::format::fields::impossible_fields;
 use dure_store::format::inode::InodeRecord;
-use dure_store::format::name::FileKind;
 use dure_store::format::node::NodeKind;
 use dure_store::node::{Node, NodeRef};
 use dure_store::units::Ino;
 use dure_sync::Arc;
 
 use super::{OVERFULL_PART, Unlinked, evict};
-use crate::inode::{Inode, InodeRef};
-use crate::volume::Volume;
+use crate::inode::{Inode, InodeRef, Inodes};
 
-impl Volume {
-    /// Writes back some inodes that cannot be evicted before, to make room for others. The caller
-    /// holds no lock.
-    #[inline]
-    pub(crate) fn relieve_inodes(&self) {
-        if self.inodes.is_crowded() && self.check_writable().is_ok() {
-            let most = self.body.settled_together(self);
-            let crowd = self.inodes.take_crowded(most);
-            for inode in &crowd {
-                self.write_access_time(inode.inode());
-            }
-            let files = crowd.iter().filter(|inode| inode.kind() == FileKind::File);
-            let files: Vec<_> = files.map(|inode| inode.inode().clone()).collect();
-            self.body.settle(self, &files);
-        }
-    }
-
+impl Inodes {
     /// The inode, pinned.
     ///
     /// # Errors
@@ -43,19 +25,20 @@ impl Volume {
     /// # Errors
     /// `NotFound` when it is being deleted.
     pub(crate) fn inode_in_memory(&self, ino: Ino) -> Result<Option<InodeRef>> {
-        self.inodes.get(ino)
+        self.cache.get(ino)
     }
 
     /// The inode, pinned; with `Unlinked::Allowed` even one without a name.
     pub(crate) fn inode_unless(&self, ino: Ino, unlinked: Unlinked) -> Result<InodeRef> {
-        if let Some(found) = self.inodes.get(ino)? {
+        if let Some(found) = self.cache.get(ino)? {
             return Ok(found);
         }
-        if self.node_waits(ino.nid()) {
-            let is_absent = |nid| self.nodes.get(nid).is_none();
-            self.preload(self.last_listed.nodes_from(ino, is_absent));
+        if self.store.node_waits(ino.nid()) {
+            let is_absent = |nid| self.store.nodes.get(nid).is_none();
+            self.store
+                .preload(self.last_listed.nodes_from(ino, is_absent));
         }
-        let node = self.node(ino.nid(), NodeKind::Inode.of_none())?;
+        let node = self.store.node(ino.nid(), NodeKind::Inode.of_none())?;
         let record = node.inode(ino);
         let attributes = &record.attributes;
         if attributes.is_free() || (attributes.nlink.get() == 0 && unlinked == Unlinked::Refused) {
@@ -78,8 +61,8 @@ impl Volume {
         let blocks = record.data.blocks.get();
         let wrong = if number != ino.0 {
             Some(("number", ino.0, number))
-        } else if blocks > self.layout.total_blocks {
-            Some(("blocks", self.layout.total_blocks, blocks))
+        } else if blocks > self.store.layout.total_blocks {
+            Some(("blocks", self.store.layout.total_blocks, blocks))
         } else {
             impossible_fields(ino, record)
                 .next()
@@ -90,7 +73,7 @@ impl Volume {
         };
         Err(Error::Corrupt {
             what: format!("{field} of inode {ino}"),
-            at: self.nat.entry(node.nid)?.block().0,
+            at: self.store.nat.entry(node.nid)?.block().0,
             want,
             got,
         })
@@ -99,9 +82,9 @@ impl Volume {
     /// Between the read of the granules and here other tasks may have loaded, changed and evicted
     /// the inode, so it is read again under the shard's lock.
     fn insert_loaded(&self, node: NodeRef, ino: Ino, record: InodeRecord) -> Result<InodeRef> {
-        let mut inode = Inode::new(self.inodes.home(ino), node.clone(), &record)?;
+        let mut inode = Inode::new(self.cache.home(ino), node.clone(), &record)?;
         let mut evicted = Vec::new();
-        let mut shard = self.inodes.shard(ino).write();
+        let mut shard = self.cache.shard(ino).write();
         if let Some(there) = shard.inodes.get(&ino.0) {
             return Inode::pin(there);
         }
@@ -109,14 +92,14 @@ impl Volume {
             drop(shard);
             return self.inode(ino);
         }
-        self.inodes.make_room(&mut shard, ino, &mut evicted);
-        if self.nodes.is_overfull() || self.range_words.is_used_up() {
+        self.cache.make_room(&mut shard, ino, &mut evicted);
+        if self.store.nodes.is_overfull() || self.range_words.is_used_up() {
             // Each inode refers to its node, so inodes loaded in random order keep one node each;
             // and a file for which tasks contended keeps its words.
-            let most = self.inodes.shard_inodes_max / OVERFULL_PART;
+            let most = self.cache.shard_inodes_max / OVERFULL_PART;
             evict(&mut shard, most, &mut evicted);
         }
-        if let Some(journal) = self.journal_if_any() {
+        if let Some(journal) = self.store.journal_if_any() {
             let left = shard.left.pending(|mark| journal.is_valid(mark));
             let state = inode.content.get_mut();
             left.iter().for_each(|&mark| state.note_mark(mark));

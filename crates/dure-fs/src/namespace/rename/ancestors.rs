@@ -4,9 +4,9 @@ use dure_store::error::{Error, Result};
 use dure_store::units::Ino;
 
 use crate::inode::InodeRef;
-use crate::volume::Volume;
+use crate::namespace::Names;
 
-impl Volume {
+impl Names {
     /// Walks up from `directory` to the root, which must not lead through `moved`.
     pub(super) fn ancestors(
         &self,
@@ -30,7 +30,7 @@ impl Volume {
             if gone {
                 return Err(Error::NotFound);
             }
-            at = self.inode(parent)?;
+            at = self.inodes.inode(parent)?;
             // Floyd's cycle detection: the fast pointer meets the slow one. Parents do not change
             // meanwhile.
             if all[first.midpoint(all.len())].ino() == at.ino() {

@@ -29,8 +29,9 @@ use crate::directory::tree::{LockedBuckets, TreeEdit, target};
 use crate::inode::{
     Access, Attempt, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, NewInode, Scope, attempts,
 };
+use crate::namespace::Names;
 use crate::ranks::RENAME;
-use crate::volume::{FileSystem, Volume};
+use crate::volume::FileSystem;
 
 /// Nodes a rename may dirty: two buckets, two directories' inodes, two inodes, an orphan slot.
 const NODES: u32 = 7;
@@ -51,7 +52,7 @@ pub enum RenameMode {
 
 /// Two names, each in its directory.
 #[derive(Debug, Clone, Copy)]
-struct Names<'a> {
+struct NamePair<'a> {
     from_dir: &'a InodeRef,
     from: Name<'a>,
     to_dir: &'a InodeRef,
@@ -90,8 +91,11 @@ impl FileSystem {
         to: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        let names = self.0.names((from_dir, from), (to_dir, to), None);
-        self.0.rename(names, mode, Nameless::Deleted).map(drop)
+        let names = self.0.names.names((from_dir, from), (to_dir, to), None);
+        self.0
+            .names
+            .rename(names, mode, Nameless::Deleted)
+            .map(drop)
     }
 
     /// As [`FileSystem::rename`], and returns the inode whose last name was taken, if there is one:
@@ -105,8 +109,8 @@ impl FileSystem {
         to: (&InodeRef, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<InodeRef>> {
-        let names = self.0.names(from, to, None);
-        self.0.rename(names, mode, Nameless::Kept)
+        let names = self.0.names.names(from, to, None);
+        self.0.names.rename(names, mode, Nameless::Kept)
     }
 
     /// As [`FileSystem::rename_and_keep`], and gives the old name to a new inode of any type but
@@ -124,24 +128,24 @@ impl FileSystem {
         if mode == RenameMode::Exchange {
             return Err(Error::Invalid("an exchange leaves no old name"));
         }
-        let left = self.0.make_unnamed(from.0, New::Node(left).plan()?)?;
-        let names = self.0.names(from, to, Some(&left));
-        self.0.rename(names, mode, Nameless::Kept)
+        let left = self.0.names.make_unnamed(from.0, New::Node(left).plan()?)?;
+        let names = self.0.names.names(from, to, Some(&left));
+        self.0.names.rename(names, mode, Nameless::Kept)
     }
 }
 
-impl Volume {
+impl Names {
     fn names<'a>(
         &self,
         (from_dir, from): (&'a InodeRef, &'a [u8]),
         (to_dir, to): (&'a InodeRef, &'a [u8]),
         left: Option<&'a InodeRef>,
-    ) -> Names<'a> {
-        Names {
+    ) -> NamePair<'a> {
+        NamePair {
             from_dir,
-            from: self.named(from),
+            from: self.directories.named(from),
             to_dir,
-            to: self.named(to),
+            to: self.directories.named(to),
             left,
         }
     }
@@ -149,21 +153,21 @@ impl Volume {
     /// Moves a name; returns the inode if it has no name left and the caller keeps it.
     fn rename(
         &self,
-        names: Names<'_>,
+        names: NamePair<'_>,
         mode: RenameMode,
         nameless: Nameless,
     ) -> Result<Option<InodeRef>> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         check_name(names.from.bytes)?;
         check_name(names.to.bytes)?;
         let kept = attempts(|scope| self.try_rename(names, (mode, nameless), scope))?;
-        self.end_call()?;
+        self.store.end_call()?;
         Ok(kept)
     }
 
     fn try_rename(
         &self,
-        names: Names<'_>,
+        names: NamePair<'_>,
         (mode, nameless): (RenameMode, Nameless),
         scope: Scope,
     ) -> std::result::Result<Option<InodeRef>, Attempt> {
@@ -179,7 +183,7 @@ impl Volume {
         } else {
             self.seen_at(names.to_dir, names.to, scope)?
         };
-        let mut target = target.map(|target| LocalRef::new(target, self));
+        let mut target = target.map(|target| LocalRef::new(target, &self.inodes, &*self.files));
         check_kinds(mode, &source, target.as_deref())?;
         if target
             .as_ref()
@@ -190,7 +194,7 @@ impl Volume {
         }
         let replaces = mode == RenameMode::Replace && target.is_some();
         if replaces && source.kind() == FileKind::File {
-            self.body.write_back(self, source.inode())?;
+            self.files.body.write_back(&self.files, source.inode())?;
         }
         let is_directory = |inode: &InodeRef| inode.kind() == FileKind::Directory;
         let exchanged = target.as_deref().filter(|_| mode == RenameMode::Exchange);
@@ -205,7 +209,7 @@ impl Volume {
         if moves && let Some(target) = exchanged.filter(|target| is_directory(target)) {
             self.ancestors(names.from_dir, target.ino(), &mut ancestors)?;
         }
-        let rule = self.options.volume_rules.attributes;
+        let rule = self.rule;
         let (slot, target_access) = match &mut target {
             Some(target) if replaces => self.slot_for(target, nameless)?,
             Some(target) => (None, target.inode().attributes_access(rule)),
@@ -230,7 +234,7 @@ impl Volume {
     /// Both names seem to lead to `inode`: then they stay as they are. They are checked together
     /// under both locks; else the call could succeed although another task moved one name between
     /// two checks.
-    fn stay(&self, names: Names<'_>, inode: &InodeRef) -> std::result::Result<(), Attempt> {
+    fn stay(&self, names: NamePair<'_>, inode: &InodeRef) -> std::result::Result<(), Attempt> {
         let (from_dir, to_dir) = (names.from_dir.inode(), names.to_dir.inode());
         let locked =
             LockedInodes::lock([(from_dir, Access::Exclusive), (to_dir, Access::Exclusive)]);
@@ -238,7 +242,7 @@ impl Volume {
         for (directory, name) in [(from_dir, names.from), (to_dir, names.to)] {
             let state = locked.get(directory);
             directory.check_directory(state)?;
-            if self.find(state, name)?.map(|sight| sight.found) != both {
+            if self.directories.find(state, name)?.map(|sight| sight.found) != both {
                 return Err(Attempt::Again);
             }
         }
@@ -249,7 +253,7 @@ impl Volume {
     /// plan, so that its pins outlive every lock.
     fn move_name<'v>(
         &'v self,
-        names: Names<'_>,
+        names: NamePair<'_>,
         mut plan: Plan<'v>,
     ) -> (Plan<'v>, std::result::Result<bool, Attempt>) {
         let slot = plan.slot.take();
@@ -257,37 +261,43 @@ impl Volume {
         (plan, result)
     }
 
-    fn lock_moving<'p>(&self, names: Names<'p>, plan: &'p Plan<'_>) -> LockedInodes<'p> {
+    fn lock_moving<'p>(&self, names: NamePair<'p>, plan: &'p Plan<'_>) -> LockedInodes<'p> {
         let (from_dir, to_dir) = (names.from_dir.inode(), names.to_dir.inode());
         let source = plan.source.inode();
-        let own = source.attributes_access(self.options.volume_rules.attributes);
+        let own = source.attributes_access(self.rule);
         let target = plan.target.as_deref().map(InodeRef::inode);
         LockedInodes::lock([
-            (from_dir, plan.scope.access(self, from_dir)),
-            (to_dir, plan.scope.access(self, to_dir)),
+            (from_dir, plan.scope.access(self.directories.rule, from_dir)),
+            (to_dir, plan.scope.access(self.directories.rule, to_dir)),
             (source, own),
             (target.unwrap_or(source), plan.target_access),
             (names.left.map_or(source, |left| left.inode()), own),
         ])
     }
 
+    /// An operation that moves a name.
+    fn op_of_move(&self, names: NamePair<'_>, plan: &Plan<'_>) -> Result<Op<'_>> {
+        let class = match plan.target {
+            Some(_) => OpClass::Delete,
+            None => OpClass::Normal,
+        };
+        let nodes = NODES + if names.left.is_some() { NODES_LEFT } else { 0 };
+        self.store
+            .op(OpKind::Rename, class, nodes + plan.scope.spare)
+    }
+
     fn move_locked<'v>(
         &'v self,
-        names: Names<'_>,
+        names: NamePair<'_>,
         plan: &Plan<'v>,
         slot: Option<FreeSlot<'v>>,
     ) -> std::result::Result<bool, Attempt> {
         let (from_dir, to_dir) = (names.from_dir.inode(), names.to_dir.inode());
         let source = plan.source.inode();
         let target = plan.target.as_deref().map(InodeRef::inode);
-        let class = match target {
-            Some(_) => OpClass::Delete,
-            None => OpClass::Normal,
-        };
         let left = names.left.map(InodeRef::inode);
-        let nodes = NODES + if left.is_some() { NODES_LEFT } else { 0 };
-        let mut op = self.op(OpKind::Rename, class, nodes + plan.scope.spare)?;
-        let rule = self.options.volume_rules.attributes;
+        let mut op = self.op_of_move(names, plan)?;
+        let directories = &*self.directories;
         let mut locked = self.lock_moving(names, plan);
         for directory in [from_dir, to_dir] {
             directory.check_directory(locked.get(directory))?;
@@ -298,11 +308,11 @@ impl Volume {
         }
         let mut trees = Trees::new(self, &locked, from_dir, to_dir)?;
         let leaves = [
-            self.leaf_of(&locked, from_dir, names.from.hash)?,
-            self.leaf_of(&locked, to_dir, names.to.hash)?,
+            directories.leaf_of(&locked, from_dir, names.from.hash)?,
+            directories.leaf_of(&locked, to_dir, names.to.hash)?,
         ];
         let buckets = LockedBuckets::lock(&leaves)?;
-        let mut edit = TreeEdit::new(self, &mut op, plan.scope.spare);
+        let mut edit = TreeEdit::new(directories, &mut op, plan.scope.spare);
         let change = trees.edit(&mut edit, names, plan, (&locked, &buckets))?;
         let first = self.set_first_bucket(to_dir, locked.get(to_dir), trees.of_target(), &mut op);
         let exchange = plan.mode == RenameMode::Exchange;
@@ -323,27 +333,26 @@ impl Volume {
         let now = op.time();
         let mark = op.finish();
         for inode in [source].into_iter().chain(swapped) {
-            inode.attributes_stored(rule, mark);
+            inode.attributes_stored(self.rule, mark);
         }
         if let Some(left) = left {
             self.has_name(left, &mut locked, mark);
         }
-        let orphan = loss
-            .as_ref()
-            .is_some_and(|(_, loss)| loss.leaves_an_orphan());
+        let orphan = matches!(&loss, Some((_, loss)) if loss.leaves_an_orphan());
         if let Some((target, loss)) = loss {
             self.lost_name(target, &mut locked, loss, mark);
         }
         self.name_added(&mut locked, to_dir, (trees.of_target(), first), mark);
         let all = change.of_directories(from_dir, to_dir);
         for (directory, change) in all.into_iter().flatten() {
-            self.entries_changed(&mut locked, directory, change, (mark, now));
+            directories.entries_changed(&mut locked, directory, change, (mark, now));
         }
         let (state, id) = (locked.get(to_dir), to_dir.id());
-        self.dentries.put(state, id, names.to, Some(source.id()));
+        let dentries = &directories.dentries;
+        dentries.put(state, id, names.to, Some(source.id()));
         if let Some(left) = names.left {
             let (state, id) = (locked.get(from_dir), from_dir.id());
-            self.dentries.put(state, id, names.from, Some(left.id()));
+            dentries.put(state, id, names.from, Some(left.id()));
         }
         drop(buckets);
         Ok(orphan)

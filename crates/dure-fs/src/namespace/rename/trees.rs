@@ -3,12 +3,12 @@
 use dure_store::error::Result;
 use dure_store::format::name::FileKind;
 
-use super::{Names, Plan, RenameMode};
+use super::{NamePair, Plan, RenameMode};
 use crate::directory::Change;
 use crate::directory::read::{Found, Leaf};
 use crate::directory::tree::{Located, LockedBuckets, Removed, Tree, TreeEdit, target};
 use crate::inode::{Attempt, Inode, InodeRef, InodeState, LockedInodes};
-use crate::volume::Volume;
+use crate::namespace::Names;
 
 /// The trees of the two directories, which may be one.
 #[derive(Debug)]
@@ -42,12 +42,12 @@ impl Changes {
 
 impl Trees {
     pub(super) fn new(
-        volume: &Volume,
+        names: &Names,
         locked: &LockedInodes<'_>,
         from_dir: &Inode,
         to_dir: &Inode,
     ) -> Result<Trees> {
-        let tree = |inode| Tree::of(volume, locked.get(inode), locked.access(inode));
+        let tree = |inode| Tree::of(&names.store, locked.get(inode), locked.access(inode));
         let from = tree(from_dir)?;
         let other = from_dir.ino != to_dir.ino;
         let to = if other { Some(tree(to_dir)?) } else { None };
@@ -82,7 +82,7 @@ impl Trees {
     pub(super) fn edit(
         &mut self,
         edit: &mut TreeEdit<'_, '_>,
-        names: Names<'_>,
+        names: NamePair<'_>,
         plan: &Plan<'_>,
         (locked, buckets): (&LockedInodes<'_>, &LockedBuckets<'_>),
     ) -> std::result::Result<Changes, Attempt> {

@@ -156,11 +156,11 @@ fn a_read_logs_nothing_by_itself() {
     sample(&fs);
     fs.close().unwrap();
     let fs = mount(&disk, AccessTime::Always, 64 << 20);
-    let before = format!("{:?}", fs.0.journal().cut());
+    let before = format!("{:?}", fs.0.store.journal().cut());
     read_all(&fs);
-    assert_eq!(format!("{:?}", fs.0.journal().cut()), before);
+    assert_eq!(format!("{:?}", fs.0.store.journal().cut()), before);
     fs.background_now().unwrap();
-    assert_ne!(format!("{:?}", fs.0.journal().cut()), before);
+    assert_ne!(format!("{:?}", fs.0.store.journal().cut()), before);
 }
 
 /// Also: access times made nodes dirty without end, because their operations, unlike all others,
@@ -181,10 +181,14 @@ fn reads_of_more_inodes_than_fit_into_memory_are_all_kept() {
     let root = fs.root().unwrap();
     for n in 0..FILES {
         fs.read_link(&get(&fs, &root, &n.to_string())).unwrap();
-        let (dirty, all) = (fs.0.nodes.dirty_count(), fs.0.nodes.nodes_max());
+        let (dirty, all) = (fs.0.store.nodes.dirty_count(), fs.0.store.nodes.nodes_max());
         assert!(dirty * 4 <= all * 3, "{dirty} of {all} nodes are dirty");
     }
-    assert!(fs.0.inodes.len() < 600, "{} inodes", fs.0.inodes.len());
+    assert!(
+        fs.0.inodes.cache.len() < 600,
+        "{} inodes",
+        fs.0.inodes.cache.len()
+    );
     for n in 0..FILES {
         let atime = stat(&fs, &get(&fs, &root, &n.to_string())).atime;
         assert_ne!(atime, OLD, "inode {n} was read");

@@ -107,7 +107,7 @@ fn a_rename_takes_one_of_several_names() {
 #[test]
 fn a_last_name_goes_while_the_file_is_open() {
     let (disk, fs, root, made) = with_file();
-    let inodes = fs.0.counters.inodes.sum();
+    let inodes = fs.0.inodes.counters.used.sum();
     fs.link(&made, &root, b"g").unwrap();
     fs.unlink(&root, b"g").unwrap();
     fs.unlink(&root, b"f").unwrap();
@@ -121,9 +121,13 @@ fn a_last_name_goes_while_the_file_is_open() {
     fs.read(&made, 4096, &mut read, crate::ReadMode::Cached)
         .unwrap();
     assert_eq!(read, [2; 8192]);
-    assert_eq!(fs.0.counters.inodes.sum(), inodes);
+    assert_eq!(fs.0.inodes.counters.used.sum(), inodes);
     drop(made);
-    assert_eq!(fs.0.counters.inodes.sum(), inodes - 1, "it was deleted");
+    assert_eq!(
+        fs.0.inodes.counters.used.sum(),
+        inodes - 1,
+        "it was deleted"
+    );
     drop(root);
     drop(disk.remount(fs));
 }

@@ -37,7 +37,7 @@ fn a_name_too_many_is_refused_and_changes_nothing() {
         let mut attributes = made.inode().attributes();
         attributes.nlink.set(count);
         let volume = &fs.0;
-        let mut op = volume.op(OpKind::Link, OpClass::Normal, 1).unwrap();
+        let mut op = volume.store.op(OpKind::Link, OpClass::Normal, 1).unwrap();
         made.inode().store_attributes(&mut op, &attributes);
         op.finish();
     };

@@ -39,9 +39,9 @@ fn attributes_of_all(fs: &FileSystem, dir: &InodeRef) -> usize {
 #[test]
 fn a_cold_listing_with_attributes_takes_few_requests() {
     let (_device, fs, dir) = cold();
-    let before = fs.0.region.counters().reads;
+    let before = fs.0.store.region.counters().reads;
     assert_eq!(attributes_of_all(&fs, &dir), FILES);
-    let requests = fs.0.region.counters().reads - before;
+    let requests = fs.0.store.region.counters().reads - before;
     // Some 140 nodes, of which 64 are submitted together, each run of blocks in one request.
     assert!(requests <= 110, "{requests} requests");
     fs.close().unwrap();
@@ -50,9 +50,9 @@ fn a_cold_listing_with_attributes_takes_few_requests() {
 #[test]
 fn names_alone_read_no_inode() {
     let (_device, fs, dir) = cold();
-    let before = fs.0.region.counters().reads;
+    let before = fs.0.store.region.counters().reads;
     assert_eq!(list(&fs, &dir).len(), FILES);
-    let requests = fs.0.region.counters().reads - before;
+    let requests = fs.0.store.region.counters().reads - before;
     assert!(requests <= 24, "{requests} requests");
     fs.close().unwrap();
 }
@@ -65,7 +65,7 @@ fn a_node_that_cannot_be_read_hides_its_own_inodes_only() {
     drop((dir, fs));
     let fs = FileSystem::open(share(device.clone()), options()).unwrap();
     let dir = get(&fs, &fs.root().unwrap(), "d");
-    let image = fs.0.nat.entry(inode.nid()).unwrap().block();
+    let image = fs.0.store.nat.entry(inode.nid()).unwrap().block();
     let bad = Lba::new(image.0);
     let flaw = Rule::new(When::From(1), Fault::Error(OsError::EIO)).on(Op::Read);
     device.add(flaw.within(bad..bad.offset(1)));

@@ -127,13 +127,13 @@ fn a_core_without_node_ids_keeps_no_more_of_the_nat_than_it_uses() {
     let fs = disk.mount();
     let root = fs.root().unwrap();
     // A partition has eight pairs. Inodes and buckets of names take ten or so.
-    let (pairs, files) = (fs.0.layout.nat_pairs, 252 * 8 * 9);
+    let (pairs, files) = (fs.0.store.layout.nat_pairs, 252 * 8 * 9);
     assert!(pairs > 60, "{pairs} pairs");
     for n in 0..files {
         fs.create(&root, format!("{n}").as_bytes(), &file())
             .unwrap();
     }
-    let kept = fs.0.nat.pairs_in_memory();
+    let kept = fs.0.store.nat.pairs_in_memory();
     assert!(kept > 8, "{kept} pairs: it had node ids");
     assert!(kept < 16, "{kept} of {pairs} pairs are in memory");
 }
@@ -245,6 +245,9 @@ fn inodes_in_memory_keep_few_nodes_there() {
     for n in (0..files).step_by(8) {
         get(&fs, &root, &n.to_string());
     }
-    let (kept, room) = (fs.0.nodes.in_memory().len(), fs.0.nodes.nodes_max());
+    let (kept, room) = (
+        fs.0.store.nodes.in_memory().len(),
+        fs.0.store.nodes.nodes_max(),
+    );
     assert!(kept <= room * 5 / 4, "{kept} nodes where {room} have room");
 }

@@ -110,7 +110,7 @@ impl World {
                 self.sync();
             }
             if n == 13 {
-                fs.0.checkpoint().unwrap();
+                fs.0.store.checkpoint().unwrap();
             }
         }
         drop(held);

@@ -22,7 +22,7 @@ fn assert_corrupt<T>(result: Result<T>) {
 }
 
 fn change_bucket(fs: &FileSystem, node: &NodeRef, index: u8, change: impl FnOnce(&mut Draft)) {
-    let mut op = fs.0.op(OpKind::Create, OpClass::Normal, 1).unwrap();
+    let mut op = fs.0.store.op(OpKind::Create, OpClass::Normal, 1).unwrap();
     change(op.edit(node, index));
     op.finish();
 }
@@ -35,7 +35,11 @@ fn change_bucket_of(
     change: impl FnOnce(&mut Draft),
 ) {
     let state = directory.inode().state().read();
-    let leaf = fs.0.leaf(&state, fs.0.hash_of(name)).unwrap().unwrap();
+    let leaf =
+        fs.0.directories
+            .leaf(&state, fs.0.directories.hash_of(name))
+            .unwrap()
+            .unwrap();
     drop(state);
     change_bucket(fs, &leaf.node, leaf.index, change);
 }
@@ -45,7 +49,10 @@ fn header(draft: &mut Draft) -> &mut BucketHeader {
 }
 
 fn change_record(fs: &FileSystem, inode: &InodeRef, change: impl FnOnce(&mut InodeRecord)) {
-    let mut op = fs.0.op(OpKind::Attributes, OpClass::Normal, 1).unwrap();
+    let mut op =
+        fs.0.store
+            .op(OpKind::Attributes, OpClass::Normal, 1)
+            .unwrap();
     let mut state = inode.inode().state().write();
     let (attributes, data) = (inode.inode().attributes(), inode.inode().data());
     let mut record = InodeRecord { attributes, data };
@@ -59,9 +66,10 @@ fn change_record(fs: &FileSystem, inode: &InodeRef, change: impl FnOnce(&mut Ino
 /// All bucket nodes of a directory.
 fn nodes(fs: &FileSystem, directory: &InodeRef) -> Vec<NodeRef> {
     let state = directory.inode().state().read();
-    let root = state.first_bucket_node(&fs.0).unwrap().unwrap();
+    let root = state.first_bucket_node(&fs.0.store).unwrap().unwrap();
     let mut nodes = Vec::new();
-    fs.0.walk_buckets(&root, &mut |node| nodes.push(node.clone()))
+    fs.0.directories
+        .walk_buckets(&root, &mut |node| nodes.push(node.clone()))
         .unwrap();
     nodes
 }
@@ -79,7 +87,9 @@ fn an_entry_of_another_type_than_its_inode_is_refused() {
     assert_corrupt(fs.rename(&root, b"file", &root, b"new", RenameMode::Replace));
     assert_corrupt(fs.unlink(&root, b"file"));
     // Until here the dentry cache had the answer from before the damage.
-    fs.0.dentries.forget(root.ino(), fs.0.hash_of(b"file"));
+    fs.0.directories
+        .dentries
+        .forget(root.ino(), fs.0.directories.hash_of(b"file"));
     assert_corrupt(fs.rename(&root, b"file", &root, b"new", RenameMode::Replace));
     assert_corrupt(fs.unlink(&root, b"file"));
     assert_corrupt(fs.lookup(&root, b"file"));
@@ -252,7 +262,10 @@ fn a_free_inode_with_data_is_not_given_out() {
     let disk = Disk::with_journals(1 << 17, 1);
     let fs = disk.mount();
     let damaged = Ino(5);
-    let node = fs.0.node(damaged.nid(), NodeKind::Inode.of_none()).unwrap();
+    let node =
+        fs.0.store
+            .node(damaged.nid(), NodeKind::Inode.of_none())
+            .unwrap();
     change_bucket(&fs, &node, damaged.data_index(), |payload| {
         payload.all()[300] = 1
     });
@@ -285,7 +298,7 @@ fn the_map_of_another_file_is_refused() {
     let top = fs.root().unwrap();
     let (own, other) = (get(&fs, &top, "own"), get(&fs, &top, "two"));
     assert_corrupt(bytes_of(&fs, &other, 60));
-    assert_corrupt(fs.0.truncate(&other, 4096 * 30));
+    assert_corrupt(fs.0.files.truncate(&other, 4096 * 30));
     let written = fs.write(&other, 4096 * 40, &[9; 4096], Stamp::Set);
     assert_corrupt(written.and_then(|_| fs.fsync(&other, SyncScope::All)));
     assert_eq!(bytes_of(&fs, &own, 60).unwrap(), vec![1; 60 * 4096]);
@@ -326,9 +339,12 @@ fn two_pointers_to_one_node_of_a_map_are_noticed() {
     let (_disk, fs) = fresh();
     let twice = mapped(&fs, b"twice", 24 + 2 * 320, 7);
     let nid = Nid(twice.inode().data_head().map_root.get());
-    let index = fs.0.node(nid, NodeKind::Index.of(twice.ino())).unwrap();
+    let index =
+        fs.0.store
+            .node(nid, NodeKind::Index.of(twice.ino()))
+            .unwrap();
     change_bucket(&fs, &index, 0, |payload| payload.all().copy_within(0..8, 8));
-    assert_corrupt(fs.0.truncate(&twice, 0));
+    assert_corrupt(fs.0.files.truncate(&twice, 0));
 }
 
 #[test]
@@ -336,7 +352,10 @@ fn an_index_that_leads_nowhere_is_noticed() {
     let (disk, fs) = fresh();
     let file = mapped(&fs, b"empty", 24 + 2 * 320, 7);
     let nid = Nid(file.inode().data_head().map_root.get());
-    let index = fs.0.node(nid, NodeKind::Index.of(file.ino())).unwrap();
+    let index =
+        fs.0.store
+            .node(nid, NodeKind::Index.of(file.ino()))
+            .unwrap();
     for granule in 0..index.granule_count() {
         change_bucket(&fs, &index, granule, |payload| payload.all().fill(0));
     }
@@ -344,7 +363,7 @@ fn an_index_that_leads_nowhere_is_noticed() {
     let fs = again(&disk, fs);
     let file = get(&fs, &fs.root().unwrap(), "empty");
     assert_corrupt(fs.seek(&file, 24 * 4096, SeekTarget::Data));
-    assert_corrupt(fs.0.truncate(&file, 0));
+    assert_corrupt(fs.0.files.truncate(&file, 0));
 }
 
 /// Regression: a chain that leads back was freed twice.
@@ -356,7 +375,10 @@ fn a_chain_of_attributes_that_leads_back_is_refused() {
     fs.set_xattr(&loops, b"user.a", &[1; 9000], XattrMode::Any)
         .unwrap();
     let nid = Nid(loops.inode().attributes().xattr_root.get());
-    let blob = fs.0.node(nid, NodeKind::Blob.of(loops.ino())).unwrap();
+    let blob =
+        fs.0.store
+            .node(nid, NodeKind::Blob.of(loops.ino()))
+            .unwrap();
     change_bucket(&fs, &blob, 0, |payload| {
         payload.all()[..8].copy_from_slice(&nid.0.to_le_bytes());
     });
@@ -375,7 +397,7 @@ fn a_chain_of_attributes_that_leads_back_is_refused() {
 fn orphan_nodes_that_lead_to_each_other_are_refused() {
     for to in [1, 2] {
         let (disk, fs) = fresh();
-        let node = fs.0.node(Nid(2), NodeKind::Orphan.of_none()).unwrap();
+        let node = fs.0.store.node(Nid(2), NodeKind::Orphan.of_none()).unwrap();
         change_bucket(&fs, &node, 6, |payload| payload.part(0..1)[0] = to);
         drop(node);
         fs.close().unwrap();

@@ -53,7 +53,7 @@ fn expect(fs: &FileSystem, inode: &InodeRef, name: &[u8], seed: u8, len: usize) 
 fn the_longest_attributes_fit_the_smallest_volume() {
     let disk = Disk::new(smallest());
     let fs = disk.mount();
-    assert!(fs.0.journal().handle_bytes_max() < 17_000);
+    assert!(fs.0.store.journal().handle_bytes_max() < 17_000);
     let root = fs.root().unwrap();
     let inode = fs.create(&root, b"x", &file()).unwrap();
     fs.sync().unwrap();

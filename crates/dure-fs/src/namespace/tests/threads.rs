@@ -57,7 +57,7 @@ fn threads_share_directories() {
             scope.spawn(move || {
                 for _ in 0..6 {
                     fs.sync().unwrap();
-                    fs.0.checkpoint().unwrap();
+                    fs.0.store.checkpoint().unwrap();
                 }
             });
         });

@@ -41,7 +41,7 @@ fn read_in_portions(
 fn a_large_directory_grows_and_shrinks() {
     let (disk, fs) = fresh();
     let dir = fs.mkdir(&fs.root().unwrap(), b"d", &directory()).unwrap();
-    let nodes = fs.0.nodes.in_memory().len();
+    let nodes = fs.0.store.nodes.in_memory().len();
     let count = 3000;
     for n in 0..count {
         fs.create(&dir, format!("name-{n}").as_bytes(), &file())
@@ -49,7 +49,7 @@ fn a_large_directory_grows_and_shrinks() {
     }
     assert_eq!(list(&fs, &dir).len(), count);
     assert!(
-        fs.0.nodes.in_memory().len() > nodes + count / 100,
+        fs.0.store.nodes.in_memory().len() > nodes + count / 100,
         "the trie has grown"
     );
     drop(dir);
@@ -217,9 +217,9 @@ fn the_inode_cache_is_bounded() {
         }
     }
     assert!(
-        fs.0.inodes.len() < 1000,
+        fs.0.inodes.cache.len() < 1000,
         "{} inodes in memory",
-        fs.0.inodes.len()
+        fs.0.inodes.cache.len()
     );
     assert!(get(&fs, &root, "kept").inode().ino == kept.ino());
     assert!(
@@ -251,9 +251,11 @@ fn a_hundred_thousand_names() {
     let mut buckets = 0;
     let mut levels = 0;
     let state = root.inode().state().read();
-    let first = state.first_bucket_node(&fs.0).unwrap().unwrap();
+    let first = state.first_bucket_node(&fs.0.store).unwrap().unwrap();
     drop(state);
-    fs.0.walk_buckets(&first, &mut |_| buckets += 8).unwrap();
+    fs.0.directories
+        .walk_buckets(&first, &mut |_| buckets += 8)
+        .unwrap();
     let mut node = first;
     while let Some(child) = (0..8)
         .map(|index| {
@@ -265,7 +267,10 @@ fn a_hundred_thousand_names() {
     {
         levels += 1;
         let role = node.role();
-        node = fs.0.node(dure_store::units::Nid(child), role).unwrap();
+        node =
+            fs.0.store
+                .node(dure_store::units::Nid(child), role)
+                .unwrap();
     }
     let per_bucket = count / buckets;
     assert!(

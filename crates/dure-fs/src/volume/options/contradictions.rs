@@ -48,7 +48,7 @@ impl MountOptions {
             (None | Some(PageCaching::Dram), _) => Ok(PageCaching::Dram),
             (Some(PageCaching::Nvram), _) => Ok(PageCaching::Nvram),
             (Some(PageCaching::None), _) if media != VolumeMedia::Nvm => refused(
-                "the volume is not wholly in persistent memory (nvm=emulated uses a file as if it were)",
+                "the background is not wholly in persistent memory (nvm=emulated uses a file as if it were)",
             ),
             (Some(PageCaching::None), DataMode::Ordered) => Ok(PageCaching::None),
             (Some(PageCaching::None), DataMode::Writeback | DataMode::Journal) => {

@@ -37,7 +37,9 @@ fn crash(read_marks: Rule) -> Arc<RamDevice> {
     let made = fs.create(&root, b"made", &new).unwrap();
     core.store(1, Ordering::Relaxed);
     fs.write(&made, 0, &[7; 4096], Stamp::Set).unwrap();
-    fs.0.body.settle(&fs.0, std::slice::from_ref(made.inode()));
+    fs.0.files
+        .body
+        .settle(&fs.0.files, std::slice::from_ref(made.inode()));
     fs.set_xattr(&other, b"user.a", b"b", XattrMode::Any)
         .unwrap();
     fs.fsync(&other, SyncScope::All).unwrap();
@@ -171,7 +173,7 @@ fn content_is_freed_with_the_last_name_or_not_at_all() {
     let root = pair.on(0);
     pair.fs.unlink(&root, b"made").unwrap();
     pair.on(1);
-    pair.fs.0.free_contents(made.inode()).unwrap();
+    pair.fs.0.files.free_contents(made.inode()).unwrap();
     pair.commit(1);
     std::mem::forget((made, root));
     let left = content(&pair.crash(), "made");
@@ -187,8 +189,9 @@ fn a_rename_that_replaces_survives_with_the_data_or_not_at_all() {
     pair.on(1);
     pair.fs
         .0
+        .files
         .body
-        .settle(&pair.fs.0, std::slice::from_ref(made.inode()));
+        .settle(&pair.fs.0.files, std::slice::from_ref(made.inode()));
     pair.replace_kept();
     drop(made);
     assert_eq!(content(&pair.crash(), "kept").unwrap(), CONTENT);
@@ -206,8 +209,9 @@ fn a_rename_that_replaces_survives_with_the_latest_data() {
     pair.fs.write(&made, 0, &latest, Stamp::Set).unwrap();
     pair.fs
         .0
+        .files
         .body
-        .settle(&pair.fs.0, std::slice::from_ref(made.inode()));
+        .settle(&pair.fs.0.files, std::slice::from_ref(made.inode()));
     pair.replace_kept();
     drop(made);
     assert!(content(&pair.crash(), "kept").unwrap() == latest);
@@ -256,8 +260,9 @@ fn new_content_survives_with_the_loss_of_the_set_id_bit_or_not_at_all() {
     pair.fs.write(&made, 0, &[8; 4096], Stamp::Set).unwrap();
     pair.fs
         .0
+        .files
         .body
-        .settle(&pair.fs.0, std::slice::from_ref(made.inode()));
+        .settle(&pair.fs.0.files, std::slice::from_ref(made.inode()));
     pair.commit(1);
     drop(made);
     let fs = pair.crash();

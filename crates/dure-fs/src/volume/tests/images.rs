@@ -50,10 +50,10 @@ impl Device for Between {
 }
 
 fn change_both(fs: &FileSystem, nids: [Nid; 2]) {
-    let op = fs.0.op(OpKind::Write, OpClass::Normal, 2);
+    let op = fs.0.store.op(OpKind::Write, OpClass::Normal, 2);
     let mut op = op.expect("there is room");
     for nid in nids {
-        let node = fs.0.node(nid, NodeKind::Blob.of_none());
+        let node = fs.0.store.node(nid, NodeKind::Blob.of_none());
         op.edit(&node.expect("it is there"), 0).all()[0] = b'2';
     }
     op.finish();
@@ -93,7 +93,7 @@ fn after_a_crash(commit_before_nat: Rule) -> [u8; 2] {
     let crashed = Arc::new(RamDevice::from_image("crashed", &image));
     let fs = FileSystem::open(shared(&crashed), options()).expect("it is recovered");
     nids.map(|nid| {
-        let node = fs.0.node(nid, NodeKind::Blob.of_none());
+        let node = fs.0.store.node(nid, NodeKind::Blob.of_none());
         node.expect("it is there").look(0, |bytes| bytes[0])
     })
 }

@@ -62,8 +62,8 @@ fn sim_nothing_of_a_volume_is_left_in_memory() {
                     scope.spawn_on(CoreId::new(core), move || use_names(fs, core, seed));
                 }
             });
-            let nodes = fs.0.nodes.in_memory();
-            let pins = fs.0.inodes.collect(|_| true);
+            let nodes = fs.0.store.nodes.in_memory();
+            let pins = fs.0.inodes.cache.collect(|_| true);
             let inodes: Vec<_> = pins.iter().map(|pin| Arc::downgrade(pin.inode())).collect();
             drop(pins);
             assert!(!nodes.is_empty() && !inodes.is_empty());

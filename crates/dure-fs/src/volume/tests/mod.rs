@@ -55,7 +55,8 @@ fn open(device: &Arc<RamDevice>) -> FileSystem {
 /// A blob node that holds `text`.
 fn make(fs: &FileSystem, text: &[u8]) -> (Nid, Mark) {
     let mut op =
-        fs.0.op(OpKind::Write, OpClass::Normal, 1)
+        fs.0.store
+            .op(OpKind::Write, OpClass::Normal, 1)
             .expect("there is room");
     let node = op.new_node(NodeKind::Blob).expect("there are nids");
     op.edit(&node, 0).all()[..text.len()].copy_from_slice(text);
@@ -64,10 +65,12 @@ fn make(fs: &FileSystem, text: &[u8]) -> (Nid, Mark) {
 
 fn change(fs: &FileSystem, nid: Nid, text: &[u8]) -> Mark {
     let mut op =
-        fs.0.op(OpKind::Write, OpClass::Normal, 1)
+        fs.0.store
+            .op(OpKind::Write, OpClass::Normal, 1)
             .expect("there is room");
     let node =
-        fs.0.node(nid, NodeKind::Blob.of_none())
+        fs.0.store
+            .node(nid, NodeKind::Blob.of_none())
             .expect("it is there");
     op.edit(&node, 0).all()[..text.len()].copy_from_slice(text);
     op.finish()
@@ -75,10 +78,12 @@ fn change(fs: &FileSystem, nid: Nid, text: &[u8]) -> Mark {
 
 fn free(fs: &FileSystem, nid: Nid) -> Mark {
     let mut op =
-        fs.0.op(OpKind::Write, OpClass::Delete, 1)
+        fs.0.store
+            .op(OpKind::Write, OpClass::Delete, 1)
             .expect("there is room");
     let node =
-        fs.0.node(nid, NodeKind::Blob.of_none())
+        fs.0.store
+            .node(nid, NodeKind::Blob.of_none())
             .expect("it is there");
     op.free_node(&node).unwrap();
     op.finish()
@@ -86,7 +91,8 @@ fn free(fs: &FileSystem, nid: Nid) -> Mark {
 
 fn text(fs: &FileSystem, nid: Nid, len: usize) -> Vec<u8> {
     let node =
-        fs.0.node(nid, NodeKind::Blob.of_none())
+        fs.0.store
+            .node(nid, NodeKind::Blob.of_none())
             .expect("it is there");
     node.read(0).payload()[..len].to_vec()
 }
@@ -104,13 +110,13 @@ fn committed_changes_survive_a_crash_and_others_do_not() {
     let device = ram(4096, 2);
     let fs = open(&device);
     let (nid, mark) = make(&fs, b"first");
-    fs.0.commit(&[mark]).unwrap();
+    fs.0.store.commit(&[mark]).unwrap();
     change(&fs, nid, b"second, never committed");
     drop(fs);
     let fs = open(&device);
     assert_eq!(text(&fs, nid, 5), b"first");
     let mark = change(&fs, nid, b"third");
-    fs.0.commit(&[mark]).unwrap();
+    fs.0.store.commit(&[mark]).unwrap();
     drop(fs);
     let fs = open(&device);
     assert_eq!(text(&fs, nid, 5), b"third");
@@ -128,18 +134,18 @@ fn checkpoints_let_the_log_go_round_many_times() {
             change(&fs, nid, &round.to_le_bytes());
         }
         if round % 16 == 0 {
-            fs.0.commit_all().unwrap();
+            fs.0.store.commit_all().unwrap();
         }
     }
     let grown = u64::try_from(fs.0.store.counters.rings_grown.sum()).unwrap();
     assert!(grown > 0, "a log that forces checkpoints gets room");
-    let logs = fs.0.space.statistics().segments_log;
-    assert!(u64::from(logs) == 2 + grown && logs <= fs.0.layout.segments / 8);
+    let logs = fs.0.store.space.statistics().segments_log;
+    assert!(u64::from(logs) == 2 + grown && logs <= fs.0.store.layout.segments / 8);
     assert!(
         fs.0.store.counters.checkpoints.sum() > 1,
         "the log must have filled"
     );
-    fs.0.commit_all().unwrap();
+    fs.0.store.commit_all().unwrap();
     drop(fs);
     let fs = open(&device);
     for &nid in &nids {
@@ -158,13 +164,13 @@ fn a_log_that_is_half_full_wakes_the_background() {
     let fs = FileSystem::open(shared(&device), options).unwrap();
     let nid = make(&fs, b"0").0;
     let id = journal_id(0);
-    let capacity = fs.0.journal().usage(id).capacity;
+    let capacity = fs.0.store.journal().usage(id).capacity;
     let checkpoints = || fs.0.store.counters.checkpoints.sum();
     // A quarter of the log at a time, with a pause that a checkpoint fits into.
     for _ in 0..4 {
         for round in 0..capacity / 4 {
-            let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
-            let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
+            let mut op = fs.0.store.op(OpKind::Write, OpClass::Normal, 1).unwrap();
+            let node = fs.0.store.node(nid, NodeKind::Blob.of_none()).unwrap();
             op.edit(&node, 0)
                 .all()
                 .fill(u8::try_from(round % 250).unwrap());
@@ -178,7 +184,7 @@ fn a_log_that_is_half_full_wakes_the_background() {
             break;
         }
     }
-    let full = fs.0.journal().statistics()[0].begin_log_full;
+    let full = fs.0.store.journal().statistics()[0].begin_log_full;
     assert_eq!((checkpoints(), full), (1, 0), "nobody waited for it");
 }
 
@@ -189,12 +195,12 @@ fn a_ring_that_starves_gets_segments_of_the_largest() {
     let device = ram(16384, 2);
     let fs = open(&device);
     let segments = |index| {
-        let capacity = fs.0.journal().usage(journal_id(index)).capacity;
-        capacity / u64::from(fs.0.layout.segment_blocks)
+        let capacity = fs.0.store.journal().usage(journal_id(index)).capacity;
+        capacity / u64::from(fs.0.store.layout.segment_blocks)
     };
     let grow = |index, times| {
         for _ in 0..times {
-            fs.0.grow_ring(journal_id(index)).unwrap();
+            fs.0.store.grow_ring(journal_id(index)).unwrap();
         }
     };
     grow(0, 100);
@@ -204,7 +210,7 @@ fn a_ring_that_starves_gets_segments_of_the_largest() {
     assert_eq!(segments(0) + segments(1), all, "none is lost");
     assert!(segments(0).abs_diff(segments(1)) < 2);
     let (nid, mark) = make(&fs, b"kept");
-    fs.0.commit(&[mark]).unwrap();
+    fs.0.store.commit(&[mark]).unwrap();
     drop(fs);
     assert_eq!(text(&open(&device), nid, 4), b"kept");
 }
@@ -221,7 +227,7 @@ fn cut_while_segments_move(flush_shrunk: Rule) -> Option<crate::Error> {
     let fs = FileSystem::open(share(record), options.clone()).unwrap();
     for journal in [0, 1] {
         for _ in 0..20 {
-            fs.0.grow_ring(journal_id(journal)).unwrap();
+            fs.0.store.grow_ring(journal_id(journal)).unwrap();
         }
     }
     drop(fs);
@@ -264,20 +270,20 @@ fn a_freed_nid_lives_again_only_after_its_end_is_valid() {
         !others.contains(&nid),
         "used again before the freeing handle was valid"
     );
-    fs.0.commit(&[mark]).unwrap();
+    fs.0.store.commit(&[mark]).unwrap();
     let (again, mark) = make(&fs, b"new life");
     assert_eq!(again, nid, "the freed nid is the next one given out");
-    fs.0.commit(&[mark]).unwrap();
+    fs.0.store.commit(&[mark]).unwrap();
     drop(fs);
     let fs = open(&device);
     assert_eq!(text(&fs, nid, 8), b"new life");
     // Once more with the image of the life before on the medium.
-    fs.0.checkpoint().unwrap();
+    fs.0.store.checkpoint().unwrap();
     let mark = free(&fs, nid);
-    fs.0.commit(&[mark]).unwrap();
+    fs.0.store.commit(&[mark]).unwrap();
     let (again, mark) = make(&fs, b"third");
     assert_eq!(again, nid);
-    fs.0.commit(&[mark]).unwrap();
+    fs.0.store.commit(&[mark]).unwrap();
     drop(fs);
     assert_eq!(text(&open(&device), nid, 5), b"third");
 }
@@ -287,15 +293,15 @@ fn a_dropped_operation_leaves_nothing() {
     let device = ram(4096, 1);
     let fs = open(&device);
     let (nid, _) = make(&fs, b"kept");
-    let before = fs.0.space.statistics();
+    let before = fs.0.store.space.statistics();
     for _ in 0..10_000 {
-        let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 3).unwrap();
-        let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
+        let mut op = fs.0.store.op(OpKind::Write, OpClass::Normal, 3).unwrap();
+        let node = fs.0.store.node(nid, NodeKind::Blob.of_none()).unwrap();
         op.edit(&node, 0).all()[0] = b'X';
         op.new_node(NodeKind::Leaf).unwrap();
     }
     assert_eq!(text(&fs, nid, 4), b"kept");
-    assert_eq!(fs.0.space.statistics(), before);
+    assert_eq!(fs.0.store.space.statistics(), before);
 }
 
 #[test]
@@ -303,7 +309,7 @@ fn a_read_only_mount_of_a_crashed_volume_shows_what_survived_and_writes_nothing(
     let device = ram(4096, 2);
     let fs = open(&device);
     let (nid, mark) = make(&fs, b"logged");
-    fs.0.commit(&[mark]).unwrap();
+    fs.0.store.commit(&[mark]).unwrap();
     drop(fs);
     let before = device.snapshot();
     let fs = FileSystem::open(
@@ -315,7 +321,7 @@ fn a_read_only_mount_of_a_crashed_volume_shows_what_survived_and_writes_nothing(
     );
     let fs = fs.unwrap();
     assert_eq!(text(&fs, nid, 6), b"logged");
-    assert!(fs.0.op(OpKind::Write, OpClass::Normal, 1).is_err());
+    assert!(fs.0.store.op(OpKind::Write, OpClass::Normal, 1).is_err());
     fs.close().unwrap();
     assert_eq!(before.first_difference(&device.snapshot()), None);
 }
@@ -332,21 +338,21 @@ fn threads_change_their_own_and_common_nodes() {
                 let (own, _) = make(&fs, b"own");
                 for round in 0..500_u64 {
                     let mark = change(&fs, own, &round.to_le_bytes());
-                    let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
+                    let mut op = fs.0.store.op(OpKind::Write, OpClass::Normal, 1).unwrap();
                     let mut count = lock.lock();
                     *count += 1;
-                    let node = fs.0.node(common, NodeKind::Blob.of_none()).unwrap();
+                    let node = fs.0.store.node(common, NodeKind::Blob.of_none()).unwrap();
                     op.edit(&node, 0).all()[..8].copy_from_slice(&count.to_le_bytes());
                     let second = op.finish();
                     drop(count);
                     if round % 32 == 0 {
-                        fs.0.commit(&[mark, second]).unwrap();
+                        fs.0.store.commit(&[mark, second]).unwrap();
                     }
                 }
             });
         }
     });
-    fs.0.commit_all().unwrap();
+    fs.0.store.commit_all().unwrap();
     drop(fs);
     assert_eq!(text(&open(&device), common, 8), 1500_u64.to_le_bytes());
 }
@@ -364,14 +370,14 @@ fn a_sit_that_denies_an_image_stops_the_checkpoint_that_moves_it() {
     let device = ram(4096, 1);
     let fs = open(&device);
     let (nid, _) = make(&fs, b"once");
-    fs.0.checkpoint().unwrap();
-    let first = fs.0.nat.entry(nid).unwrap().block();
-    fs.0.space.mend_dead(Run { first, count: 1 }).unwrap();
+    fs.0.store.checkpoint().unwrap();
+    let first = fs.0.store.nat.entry(nid).unwrap().block();
+    fs.0.store.space.mend_dead(Run { first, count: 1 }).unwrap();
     change(&fs, nid, b"more");
-    let what = corrupt(fs.0.checkpoint());
+    let what = corrupt(fs.0.store.checkpoint());
     assert!(what.contains("it is not live"), "{what}");
     assert!(fs.stopped().is_some_and(|reason| reason.contains(&what)));
-    assert!(fs.0.op(OpKind::Write, OpClass::Normal, 1).is_err());
+    assert!(fs.0.store.op(OpKind::Write, OpClass::Normal, 1).is_err());
 }
 
 #[test]
@@ -379,8 +385,8 @@ fn a_slot_that_names_a_free_block_stops_the_volume_when_it_is_freed() {
     let device = ram(4096, 1);
     let fs = open(&device);
     let (nid, _) = make(&fs, b"owner");
-    let mut op = fs.0.op(OpKind::Write, OpClass::Delete, 1).unwrap();
-    let node = fs.0.node(nid, NodeKind::Blob.of_none()).unwrap();
+    let mut op = fs.0.store.op(OpKind::Write, OpClass::Delete, 1).unwrap();
+    let node = fs.0.store.node(nid, NodeKind::Blob.of_none()).unwrap();
     op.edit(&node, 0).all()[0] = b'O';
     let owner = dure_store::units::SlotRef {
         nid,
@@ -392,11 +398,11 @@ fn a_slot_that_names_a_free_block_stops_the_volume_when_it_is_freed() {
         .segment_start(dure_store::units::SegNo(fs.layout().segments - 1));
     op.unplace(owner, Run { first, count: 1 });
     let mark = op.finish();
-    let what = corrupt(fs.0.commit(&[mark]));
+    let what = corrupt(fs.0.store.commit(&[mark]));
     assert!(what.contains("frees it, but it is free"), "{what}");
     assert!(fs.stopped().is_some_and(|reason| reason.contains(&what)));
     assert!(matches!(
-        fs.0.background_round(),
+        fs.0.background.round_of_all(),
         Err(crate::Error::Stopped { .. })
     ));
 }
@@ -407,8 +413,11 @@ fn an_inode_with_impossible_fields_is_refused() {
     let root = Ino::ROOT;
     let refused = |index: u8, at: usize, bytes: &[u8]| {
         let fs = open(&device);
-        let node = fs.0.node(root.nid(), NodeKind::Inode.of_none()).unwrap();
-        let mut op = fs.0.op(OpKind::Write, OpClass::Normal, 1).unwrap();
+        let node =
+            fs.0.store
+                .node(root.nid(), NodeKind::Inode.of_none())
+                .unwrap();
+        let mut op = fs.0.store.op(OpKind::Write, OpClass::Normal, 1).unwrap();
         op.edit(&node, index).all()[at..at + bytes.len()].copy_from_slice(bytes);
         op.finish();
         corrupt(fs.root())
@@ -435,7 +444,7 @@ fn a_checkpoint_flushes_its_header_though_no_tail_moves() {
     let fs = FileSystem::open(share(record), options()).unwrap();
     let first = fs.layout().volume_header;
     for _ in 0..3 {
-        fs.0.checkpoint().unwrap();
+        fs.0.store.checkpoint().unwrap();
         let entries = log.entries();
         let is_header = |effect: &Recorded| {
             matches!(effect, Recorded::Write { lba, .. }
@@ -466,14 +475,14 @@ fn a_mount_that_finds_anothers_header_writes_nothing_more() {
     let device = ram(4096, 1);
     let first = open(&device);
     make(&first, b"first");
-    first.0.checkpoint().unwrap();
+    first.0.store.checkpoint().unwrap();
     let second = open(&device);
     let (nid, _) = make(&second, b"second");
-    second.0.checkpoint().unwrap();
+    second.0.store.checkpoint().unwrap();
     let before = content(&device);
 
     make(&first, b"lost");
-    let refused = first.0.checkpoint();
+    let refused = first.0.store.checkpoint();
     assert!(
         matches!(refused, Err(crate::Error::TakenOver)),
         "{refused:?}"

@@ -54,7 +54,7 @@ fn places(alloc: AllocPolicy) -> Vec<(u64, u64)> {
         core.store(n % 2, Ordering::Relaxed);
         let inode = file(&fs, &format!("f{n}"));
         let _held = inode.inode().state().read();
-        let slot = crate::file::map::MapReader::new(&fs.0, inode.inode()).slot(0);
+        let slot = crate::file::map::MapReader::new(&fs.0.files, inode.inode()).slot(0);
         let slot = slot.expect("a direct slot");
         let (segment, _) = layout.locate(slot.block()).expect("a data block");
         let (pair, _) = place_of(inode.ino().nid());
@@ -102,7 +102,7 @@ fn fsync_commits_its_closure_or_everything() {
         core.store(0, Ordering::Relaxed);
         fs.write(&a, 0, &[2; 10], Stamp::Set).expect("room");
         fs.fsync(&a, SyncScope::All).expect("room");
-        assert_eq!(fs.0.journal().is_valid(mark), others, "{scope:?}");
+        assert_eq!(fs.0.store.journal().is_valid(mark), others, "{scope:?}");
         fs.close().expect("nothing fails");
     }
 }

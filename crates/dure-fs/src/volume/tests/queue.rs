@@ -145,10 +145,10 @@ fn blocks_are_requests_of_their_own_without_merging() {
         FileSystem::format(volume.clone(), &FormatOptions::default()).expect("large enough");
         let fs = FileSystem::open(volume.clone(), options).expect("a good volume mounts");
         let file = new_file(&fs, 0);
-        let before = fs.0.region.counters().writes;
+        let before = fs.0.store.region.counters().writes;
         fs.write(&file, 0, &[1; 1 << 20], Stamp::Set).expect("room");
         fs.fsync(&file, SyncScope::All).expect("room");
-        let writes = fs.0.region.counters().writes - before;
+        let writes = fs.0.store.region.counters().writes - before;
         let mut out = vec![0; 1 << 20];
         fs.read(&file, 0, &mut out, ReadMode::Bypass)
             .expect("nothing fails");

@@ -85,7 +85,7 @@ fn an_unmounted_volume_is_one_like_others() {
     let device = ram(2048, 2);
     let fs = FileSystem::open(shared(&device), unlogged()).expect("it was asked for");
     file(&fs, "kept", 1);
-    let written = fs.0.journal().counters();
+    let written = fs.0.store.journal().counters();
     assert_eq!(
         (written.transactions, written.blocks),
         (0, 0),
@@ -110,8 +110,8 @@ fn a_ring_that_grows_and_shrinks_has_no_hole() {
     file(&fs, "kept", 1);
     // Both grow.
     let ids = (0..2).map(|id| JournalId::new(id).expect("a volume may have two"));
-    let blocks: u64 = ids.map(|id| fs.0.journal().usage(id).capacity).sum();
-    fs.0.grow_rings(2 * blocks).expect("there is room");
+    let blocks: u64 = ids.map(|id| fs.0.store.journal().usage(id).capacity).sum();
+    fs.0.store.grow_rings(2 * blocks).expect("there is room");
     fs.close().expect("nothing fails");
     let report = check(shared(&device), &CheckOptions::default()).expect("a volume");
     assert!(report.is_spotless(), "{:?}", report.issues());
@@ -126,7 +126,7 @@ fn crashed(rule: Rule) -> Arc<RamDevice> {
     options.volume_rules.store.mark_unlogged = rule;
     let fs = FileSystem::open(shared(&device), options).expect("it was asked for");
     file(&fs, "old", 1);
-    fs.0.checkpoint().expect("nothing fails");
+    fs.0.store.checkpoint().expect("nothing fails");
     file(&fs, "new", 2);
     drop(fs);
     device

@@ -12,8 +12,8 @@ use dure_store::units::{nth_core, to_u64, to_usize};
 use dure_sync::CoreId;
 
 use super::PageCache;
+use crate::file::Files;
 use crate::inode::Inode;
-use crate::volume::Volume;
 
 /// Inodes that an eviction asks for pages that are cheap to read again, before it takes others.
 const CHEAP_LOOKS: usize = 8;
@@ -101,10 +101,10 @@ impl PageCache {
     }
 }
 
-impl Volume {
+impl Files {
     /// Takes the clean pages of an inode that should leave memory.
     pub(in crate::file::cached) fn drop_clean_pages(&self, inode: &Inode) {
-        let core = self.partition();
+        let core = self.store.partition();
         // The first look takes the reference bits.
         for _ in 0..2 {
             self.pages.evict_from(core, inode, u64::MAX);

@@ -13,8 +13,8 @@ use dure_store::frames::{Fill, Frame};
 use dure_store::space::OpClass;
 use dure_sync::CoreId;
 
+use crate::file::Files;
 use crate::file::map::{NodePlaces, NodeRoom};
-use crate::volume::Volume;
 
 /// Rounds of evicting and writing back before a write gives up getting memory.
 const IDLE_ROUNDS_MAX: u32 = 8000;
@@ -39,7 +39,7 @@ pub(in crate::file::cached) struct Want {
 /// of it when it is dropped goes back.
 #[derive(Debug)]
 pub(in crate::file::cached) struct Grant<'v> {
-    volume: &'v Volume,
+    files: &'v Files,
     core: CoreId,
     frames: u32,
     blocks: u32,
@@ -50,10 +50,10 @@ pub(in crate::file::cached) struct Grant<'v> {
 
 impl<'v> Grant<'v> {
     /// Memory for pages to be read into, for which there is credit.
-    pub(in crate::file::cached) fn of_credit(volume: &'v Volume, frames: u32) -> Grant<'v> {
+    pub(in crate::file::cached) fn of_credit(files: &'v Files, frames: u32) -> Grant<'v> {
         Grant {
-            volume,
-            core: volume.partition(),
+            files,
+            core: files.store.partition(),
             frames,
             blocks: 0,
             nodes: 0,
@@ -83,12 +83,12 @@ impl<'v> Grant<'v> {
     pub(in crate::file::cached) fn frame(&mut self, fill: Fill) -> Frame {
         assert!(self.frames > 0, "a page is taken that was not granted");
         self.frames -= 1;
-        self.volume.pages.frame(self.core, fill)
+        self.files.pages.frame(self.core, fill)
     }
 
     /// Takes back a frame whose page is not put in the cache after all.
     pub(in crate::file::cached) fn give_back(&mut self, frame: Frame) {
-        self.volume.pages.frames.give(self.core, frame);
+        self.files.pages.frames.give(self.core, frame);
         self.frames += 1;
     }
 
@@ -110,24 +110,25 @@ impl<'v> Grant<'v> {
 
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
-        self.volume
+        self.files
             .pages
             .budget
             .give(self.core, u64::from(self.frames));
-        self.volume.unreserve(self.core, self.blocks + self.nodes);
+        self.files.unreserve(self.core, self.blocks + self.nodes);
     }
 }
 
-impl Volume {
+impl Files {
     /// Memory and blocks for a write that adds to the volume, unless it is full. The caller holds
     /// no inode lock.
     ///
     /// # Errors
     /// `NoSpace` of memory that cannot be written back, write-back errors.
     pub(in crate::file::cached) fn grant_at_hand(&self, want: Want) -> Result<Option<Grant<'_>>> {
-        let core = self.partition();
+        let core = self.store.partition();
         self.relieve_inodes();
         if !self
+            .store
             .space
             .reserve(core, want.blocks + want.nodes, OpClass::Normal)
         {
@@ -142,15 +143,16 @@ impl Volume {
     /// # Errors
     /// `NoSpace` (of blocks, or of memory that cannot be written back), write-back errors.
     pub(in crate::file::cached) fn grant(&self, want: Want, class: OpClass) -> Result<Grant<'_>> {
-        let core = self.partition();
-        self.reserve_blocks(core, want.blocks + want.nodes, class)?;
+        let core = self.store.partition();
+        self.store
+            .reserve_blocks(core, want.blocks + want.nodes, class)?;
         self.grant_reserved(core, want, class)
     }
 
     /// The blocks are reserved.
     fn grant_reserved(&self, core: CoreId, want: Want, class: OpClass) -> Result<Grant<'_>> {
         let mut grant = Grant {
-            volume: self,
+            files: self,
             core,
             frames: 0,
             blocks: want.blocks,
@@ -165,7 +167,7 @@ impl Volume {
     /// Memory for pages to be read into, if that needs no write-back.
     pub(in crate::file::cached) fn grant_to_read(&self, frames: u32) -> Option<Grant<'_>> {
         self.relieve_inodes();
-        let core = self.partition();
+        let core = self.store.partition();
         let pages = u64::from(frames);
         let take = || self.pages.budget.take(core, pages);
         let got = take() || (self.pages.evict(core, self.pages.evict_pages(pages)) > 0 && take());

@@ -24,10 +24,10 @@ use dure_sync::{Arc, CachePadded, Mutex};
 
 use super::miss::RUN_PAGES_MAX;
 use super::readings::Readings;
+use crate::file::Files;
 use crate::file::map::MapReader;
 use crate::inode::Inode;
 use crate::ranks::{READ_AHEAD, READ_AHEAD_LIST};
-use crate::volume::Volume;
 
 /// Fewest and most pages of a window.
 const WINDOW_PAGES: (u64, u64) = (8, RUN_PAGES_MAX);
@@ -167,7 +167,7 @@ impl ReadAhead {
     }
 }
 
-impl Volume {
+impl Files {
     /// How many pages a read that misses `page` and wants `want` is to read: more if it is one in
     /// order. What follows is submitted then.
     pub(super) fn read_in_order(&self, inode: &Arc<Inode>, page: u64, want: u64) -> u64 {
@@ -188,7 +188,7 @@ impl Volume {
 
     /// Submits the windows from `page` on. A medium in memory is not worth it.
     pub(super) fn begin_windows(&self, inode: &Arc<Inode>, page: u64) {
-        if !self.reads_wait() {
+        if !self.store.reads_wait() {
             return;
         }
         let first = page / self.read_ahead.window_pages;
@@ -228,7 +228,8 @@ impl Volume {
     ) -> Result<bool> {
         let window = self.read_ahead.window_pages;
         let (start, end) = (number * window, (number + 1) * window);
-        self.preload(self.leaves_to_read(inode, start.max(page))?);
+        self.store
+            .preload(self.leaves_to_read(inode, start.max(page))?);
         let begun = self.begin_readings(inode, start.max(page)..end)?;
         let is_any = begun.is_some();
         *readings = begun.unwrap_or_default();

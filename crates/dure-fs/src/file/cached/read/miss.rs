@@ -37,13 +37,13 @@ use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_u64, to_usize};
 use dure_sync::Arc;
 
 use super::ahead::LONG_PAGES;
+use crate::file::Files;
 use crate::file::bytes::split;
 use crate::file::cached::cache::Grant;
 use crate::file::cached::page::PageStore;
 use crate::file::map::MapReader;
 use crate::file::read::ReadMode;
 use crate::inode::{Inode, InodeState};
-use crate::volume::Volume;
 
 /// Pages one device request reads at most.
 pub(super) const RUN_PAGES_MAX: u64 = 256;
@@ -90,7 +90,7 @@ impl Wanted<'_> {
     }
 }
 
-impl Volume {
+impl Files {
     /// Reads at `offset`, whose page was missing a moment ago. `buf` is not empty and ends within
     /// the file. Returns how many bytes; none if the caller has to look again.
     pub(super) fn read_missing(
@@ -104,7 +104,7 @@ impl Volume {
         let want = to_u64(within + buf.len())
             .div_ceil(BLOCK_BYTES_U64)
             .min(RUN_PAGES_MAX);
-        let is_long = mode == ReadMode::Bypass && want >= LONG_PAGES && self.reads_wait();
+        let is_long = mode == ReadMode::Bypass && want >= LONG_PAGES && self.store.reads_wait();
         if (mode == ReadMode::Cached || is_long)
             && let Some(window) = self.read_ahead.find(inode.ino, page)
         {
@@ -211,7 +211,7 @@ impl Volume {
         run: Run<'_>,
         end: u64,
     ) -> Result<usize> {
-        if !self.options.volume_rules.slots_looked_at_again.holds() {
+        if !self.options.rules.slots_looked_at_again.holds() {
             return Ok(run.slots.len());
         }
         if inode.size_up_to(state, end) < end {
@@ -269,7 +269,8 @@ impl Volume {
 
     /// Puts pages into a store, unless they have come to it meanwhile. The caller holds the inode.
     fn insert(&self, pages: &PageStore, run: Run<'_>, bytes: &[u8], grant: &mut Grant<'_>) {
-        let cheap = self.absorb().is_some() && self.layout.is_in_nvm(run.slots[0].block());
+        let cheap =
+            self.store.absorb().is_some() && self.store.layout.is_in_nvm(run.slots[0].block());
         for (page, bytes) in run.pages().zip(bytes.chunks_exact(BLOCK_BYTES)) {
             if pages.contains(page) {
                 continue;
@@ -279,7 +280,7 @@ impl Volume {
             if let Err(frame) = pages.insert(page, frame) {
                 grant.give_back(frame);
             }
-            if self.absorb().is_some() {
+            if self.store.absorb().is_some() {
                 pages.set_cheap(page, cheap);
             }
         }
@@ -336,7 +337,7 @@ impl Volume {
     /// When the first page is not good.
     fn read_run(&self, inode: &Inode, page: u64, slots: &[Slot], data: &mut [u8]) -> Result<usize> {
         let what = || format!("checksum of page {page} of inode {}", inode.ino);
-        self.placement.read_run(slots, data, what)
+        self.store.placement.read_run(slots, data, what)
     }
 
     /// How many pages that were read past the cache count.

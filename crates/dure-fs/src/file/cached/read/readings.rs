@@ -21,12 +21,12 @@ use dure_store::units::{BLOCK_BYTES_U64, to_u64};
 use dure_sync::Arc;
 
 use super::miss::{Gap, Run};
+use crate::file::Files;
 use crate::file::bytes::{pages_up_to, split};
 use crate::file::cached::cache::Grant;
 use crate::file::cached::writeback::BATCH_PAGES;
 use crate::file::read::{Begun, ReadMode};
 use crate::inode::Inode;
-use crate::volume::Volume;
 
 /// Pages that the device is reading.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct Readings {
 /// Pages whose blocks lie side by side: the first, and their slots.
 type PageRun = (u64, Vec<Slot>);
 
-impl Volume {
+impl Files {
     /// [`Body::begin_read`](crate::file::body::Body::begin_read).
     pub(in crate::file) fn begin_cached_read(
         &self,
@@ -57,7 +57,7 @@ impl Volume {
         (offset, buf): (u64, &mut [u8]),
     ) -> Result<Begun<Readings>> {
         // A range that is held over the call cannot be held between two.
-        if self.reads_wait() && !self.options.ranges_queue() {
+        if self.store.reads_wait() && !self.options.ranges_queue {
             let (len, hit) = self.read_in_memory(inode, offset, buf);
             if hit == len {
                 return Ok(Begun::Read(len));
@@ -103,7 +103,7 @@ impl Volume {
             };
             (slots[0].block(), buf)
         });
-        let requests = self.region.begin_reads(reads.collect());
+        let requests = self.store.region.begin_reads(reads.collect());
         let runs = runs.into_iter().zip(requests);
         let reading = |((first, slots), request)| Reading {
             first,
@@ -133,7 +133,7 @@ impl Volume {
                 Gap::Run(mut slots) => {
                     let count = slots.len();
                     // Of a page in the data log its block has something else.
-                    slots.truncate(self.placement.count_in_place(&slots));
+                    slots.truncate(self.store.placement.count_in_place(&slots));
                     if !slots.is_empty() {
                         runs.push((page, slots));
                     }
@@ -153,9 +153,9 @@ impl Volume {
             request,
         } in readings.runs
         {
-            let (buf, read) = self.region.end(request);
+            let (buf, read) = self.store.region.end(request);
             let good = match read {
-                Ok(()) => self.placement.count_good(&slots, buf.as_slice()),
+                Ok(()) => self.store.placement.count_good(&slots, buf.as_slice()),
                 Err(_) => 0,
             };
             let slots = &slots[..good];

@@ -7,13 +7,13 @@ use dure_store::units::BLOCK_BYTES_U64;
 
 use super::super::cache::{Grant, Want};
 use super::PageRange;
+use crate::file::Files;
 use crate::file::map::room::{extend, leaves, whole_path};
 use crate::file::map::{MapReader, NodePlaces};
 use crate::file::write::Room;
 use crate::inode::{Inode, InodeState};
-use crate::volume::Volume;
 
-impl Volume {
+impl Files {
     /// Memory and blocks for a write to these pages. The caller holds no inode lock.
     pub(super) fn grant_for(
         &self,
@@ -29,7 +29,7 @@ impl Volume {
         if want.nodes > 0 || !self.all_mapped(inode, &inode.state().write(), pages)? {
             return self.grant(want, room.class());
         }
-        if u64::from(want.blocks) > self.space.rewrites_at_once() {
+        if u64::from(want.blocks) > self.store.space.rewrites_at_once() {
             return Err(Error::NoSpace {
                 what: "blocks to rewrite so many pages at once",
             });

@@ -9,11 +9,12 @@ use dure_store::frames::{Fill, Frame};
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, to_usize};
 use dure_sync::RwLockWriteGuard;
 
+use crate::file::Files;
 use crate::file::map::path::{HEIGHT_MAX, node_start};
 use crate::file::placing::Plan;
 use crate::file::state::FileState;
 use crate::inode::Inode;
-use crate::volume::{DataMode, Volume};
+use crate::volume::DataMode;
 
 /// Pages of one batch: 1 MiB of private copies.
 pub(in crate::file::cached) const BATCH_PAGES: usize = 256;
@@ -82,7 +83,7 @@ pub(super) enum Taken {
     Cut,
 }
 
-/// As [`Volume::copy`], into `space`.
+/// As [`Files::copy`], into `space`.
 fn copy_to(file: &FileState, pages: &[u64], space: &mut [u8]) {
     for (&page, copy) in pages.iter().zip(space.chunks_exact_mut(BLOCK_BYTES)) {
         file.pages.taken(page).load(0, copy);
@@ -97,7 +98,7 @@ impl Limits {
     }
 }
 
-impl Volume {
+impl Files {
     /// How long a batch may be.
     pub(super) fn batch_limits(&self) -> Limits {
         match self.options.data {
@@ -107,8 +108,8 @@ impl Volume {
             },
             // All of it must fit one handle.
             DataMode::Journal => {
-                let pages = self.data_pages_max(ONE_LEAF_NODES).min(BATCH_PAGES);
-                let pages = pages.min(to_usize(self.data_log.pages_max()));
+                let pages = self.store.data_pages_max(ONE_LEAF_NODES).min(BATCH_PAGES);
+                let pages = pages.min(to_usize(self.store.data_log.pages_max()));
                 assert!(pages > 0, "a log that takes no page");
                 Limits { pages, leaves: 1 }
             }
@@ -198,7 +199,7 @@ impl Volume {
 
     /// Copies pages that the caller has taken in write-back, and whose inode it holds shared.
     fn copy(&self, file: &FileState, pages: &[u64]) -> Copies {
-        let core = self.partition();
+        let core = self.store.partition();
         if let [page] = *pages {
             let mut frame = self.pages.frame(core, Fill::Any);
             file.pages.taken(page).load(0, frame.bytes_mut());
@@ -210,7 +211,7 @@ impl Volume {
     }
 
     pub(super) fn give_copies(&self, copies: Copies) {
-        let core = self.partition();
+        let core = self.store.partition();
         match copies {
             Copies::One(frame) => self.pages.frames.give(core, frame),
             Copies::Many(buf) => self.pages.give_scratch(core, buf),
@@ -229,9 +230,9 @@ impl Volume {
         }
         self.pages
             .dirty_pages
-            .release(self.partition(), state.file(), surplus);
+            .release(self.store.partition(), state.file(), surplus);
         inode.hide_unless(&state, &shown);
         drop(state);
-        self.unreserve(self.partition(), surplus);
+        self.unreserve(self.store.partition(), surplus);
     }
 }

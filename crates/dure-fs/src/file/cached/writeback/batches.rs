@@ -21,10 +21,11 @@ use dure_sync::Arc;
 
 use super::batch::{Batch, Copies, Taken};
 use super::{Left, Way};
+use crate::file::Files;
 use crate::file::bytes::pages_up_to;
 use crate::file::placing::{Needs, Plan};
 use crate::inode::Inode;
-use crate::volume::{DataMode, Volume};
+use crate::volume::DataMode;
 
 /// A batch whose pages the device is writing.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ struct Progress {
     under_way: VecDeque<Saving>,
 }
 
-impl Volume {
+impl Files {
     /// Writes the dirty pages, batch by batch, after what a truncate has left. Returns how many, and
     /// what the last batch has left. The caller holds the write-back mutex.
     pub(super) fn write_batches(
@@ -129,8 +130,8 @@ impl Volume {
     /// Whether the pages of a batch can be at the device while the next one is copied.
     fn goes_on_alone(&self, way: Way, batch: &Batch) -> bool {
         way == Way::Blocks
-            && self.reads_wait()
-            && self.options.volume_rules.data_before_log.holds()
+            && self.store.reads_wait()
+            && self.options.rules.data_before_log.holds()
             && matches!(batch.copies, Copies::Many(_))
     }
 
@@ -143,13 +144,17 @@ impl Volume {
     ) -> Result<(Vec<Target>, Needs, Writing)> {
         let Plan { mut targets, needs } = plan;
         let allocated = self
+            .store
             .placement
-            .allocate(self.partition(), &mut targets, tier);
+            .allocate(self.store.partition(), &mut targets, tier);
         if let Err(error) = allocated {
-            self.placement.release(&targets);
+            self.store.placement.release(&targets);
             return Err(error);
         }
-        let writing = self.placement.begin_write(&targets, batch.take_many());
+        let writing = self
+            .store
+            .placement
+            .begin_write(&targets, batch.take_many());
         Ok((targets, needs, writing))
     }
 
@@ -193,8 +198,10 @@ impl Volume {
             ..
         } = saving;
         let writing = writing.take().expect("it is waited for once");
-        let (pages, placed) = self.end_placing(self.partition(), targets, writing);
-        self.pages.give_scratch(self.partition(), pages);
+        let (pages, placed) = self
+            .store
+            .end_placing(self.store.partition(), targets, writing);
+        self.pages.give_scratch(self.store.partition(), pages);
         if !is_next {
             return Ok(None);
         }

@@ -6,22 +6,22 @@ use dure_store::units::nth_core;
 use dure_sync::{Arc, CoreId};
 
 use super::{BATCH_PAGES, Extent, Way};
+use crate::file::Files;
 use crate::inode::Inode;
-use crate::volume::Volume;
 
 /// Inodes that are looked at together, at most: as many as a round can have pages.
 const ROUND_INODES: usize = BATCH_PAGES;
 /// Inodes that are settled one by one, and in rounds.
 const SETTLED: (usize, usize) = (16, 128);
 
-impl Volume {
+impl Files {
     /// Writes back inodes, those of this task's partition first, until `pages` pages were written,
     /// or each was visited once. Skips inodes whose write-back is under way. Returns how many pages.
     ///
     /// # Errors
     /// The last failure, when nothing could be written.
     pub(in crate::file) fn write_back_some(&self, pages: u64) -> Result<u64> {
-        let own = self.partition().index();
+        let own = self.store.partition().index();
         let lists = self.pages.lists();
         let mut written = 0;
         let mut failed = None;
@@ -93,7 +93,7 @@ impl Volume {
     /// written to `pages`.
     ///
     /// # Errors
-    /// As [`Volume::write_back_all`].
+    /// As [`Files::write_back_all`].
     pub(in crate::file) fn write_back_list(&self, core: CoreId, pages: &mut u64) -> Result<()> {
         let mut result = Ok(());
         self.pages.dirty_pages.begin(core);
@@ -142,7 +142,7 @@ impl Volume {
         self.pages.batches_max() > 1
     }
 
-    /// The same as [`Volume::settle_files`] of one.
+    /// The same as [`Files::settle_files`] of one.
     pub(in crate::file) fn settle_file(&self, inode: &Arc<Inode>) {
         let Some(_held) = inode.try_lock_writeback() else {
             return;

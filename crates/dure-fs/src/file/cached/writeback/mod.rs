@@ -17,6 +17,7 @@
 //! **On a crash** before the operation is durable the old slots count, and the new blocks are free;
 //! the rule `flush=two` also keeps the log from being durable before the data.
 
+mod absorbed;
 mod batch;
 mod batches;
 mod inodes;
@@ -29,12 +30,12 @@ use dure_store::space::OpClass;
 use dure_store::units::{BLOCK_BYTES_U64, to_u64};
 use dure_sync::Arc;
 
+use crate::file::Files;
 use crate::file::map::MapEdit;
 use crate::file::marks::PendingMarks;
 use crate::file::state::FileState;
 use crate::file::sync::SyncScope;
 use crate::inode::{Inode, InodeState};
-use crate::volume::Volume;
 
 pub(super) use batch::BATCH_PAGES;
 
@@ -104,7 +105,7 @@ impl Left {
     }
 }
 
-impl Volume {
+impl Files {
     /// [`Body::sync`](crate::file::body::Body::sync).
     pub(in crate::file) fn sync_cached(
         &self,
@@ -136,7 +137,7 @@ impl Volume {
     /// Writes all dirty pages, and the size they need.
     ///
     /// # Errors
-    /// As [`Volume::write_back`].
+    /// As [`Files::write_back`].
     pub(crate) fn write_back_by(
         &self,
         inode: &Arc<Inode>,
@@ -192,16 +193,16 @@ impl Volume {
 
     /// Pages were written and their slots logged.
     fn count_written(&self, pages: usize) {
-        let core = self.partition();
+        let core = self.store.partition();
         self.pages.dirty_pages.written(core, to_u64(pages));
         let counter = &self.pages.counters.written_back;
         counter.add(i64::try_from(pages).expect("a batch has few pages"));
-        self.owners.add(core, pages);
+        self.store.owners.add(core, pages);
     }
 
     /// Logs a size and times that no page brought along. Returns what is left.
     fn log_ahead(&self, inode: &Inode, extent: Extent) -> Result<Left> {
-        let mut op = self.op(OpKind::Size, OpClass::Delete, 1)?;
+        let mut op = self.store.op(OpKind::Size, OpClass::Delete, 1)?;
         let mut state = inode.state().write_keep_cached();
         // Write-back holds no pin on the inode: it may have been deleted since it was listed, also
         // while the operation began, and its granule may hold the next inode by now.

@@ -10,7 +10,7 @@
 //! A round holds the write-back locks of its inodes, and only tries to take them, so rounds wait for
 //! no other and not in a circle. All data of a round is written before its first operation begins;
 //! order and durability are those of each file by itself. A round promises nothing: what it could
-//! not do stays dirty, and [`Volume::write_back`] of the inode does it, or says why not.
+//! not do stays dirty, and [`Files::write_back`] of the inode does it, or says why not.
 //!
 //! **On a crash** between two operations of a round some files have their pages, and others not, as
 //! if they had been written back one after the other.
@@ -21,9 +21,10 @@ use dure_store::units::BLOCK_BYTES;
 use dure_sync::Arc;
 
 use super::batch::{BATCH_PAGES, Batch, Taken};
+use crate::file::Files;
 use crate::file::placing::Needs;
 use crate::inode::{HeldWriteback, Inode};
-use crate::volume::{DataMode, Volume};
+use crate::volume::DataMode;
 
 /// An inode whose pages are written with those of others.
 #[derive(Debug)]
@@ -42,18 +43,18 @@ struct Round<'i> {
     targets: Vec<Target>,
 }
 
-impl Volume {
+impl Files {
     /// Writes dirty pages of these inodes back, until a MiB was written or each was visited. Returns
     /// how many inodes were visited, at least one, and how many pages were written. Inodes whose
     /// write-back is under way are passed over.
     pub(super) fn write_round(&self, inodes: &[Arc<Inode>]) -> (usize, u64) {
         // In these modes data goes with the slots of its file, or after them.
-        let together = self.options.data != DataMode::Journal
-            && self.options.volume_rules.data_before_log.holds();
+        let together =
+            self.options.data != DataMode::Journal && self.options.rules.data_before_log.holds();
         if !together || inodes.len() < 2 {
             return (1, 0);
         }
-        let core = self.partition();
+        let core = self.store.partition();
         let mut copies = self.pages.take_scratch(core, BATCH_PAGES);
         let (visited, mut round) = self.gather(inodes, copies.as_mut_slice());
         let bytes = &copies.as_slice()[..round.targets.len() * BLOCK_BYTES];
@@ -106,14 +107,15 @@ impl Volume {
         if targets.is_empty() {
             return Ok(());
         }
-        let core = self.partition();
+        let core = self.store.partition();
         let tier = self.options.tier(false);
         let placed = self
+            .store
             .placement
             .allocate(core, targets, tier)
-            .and_then(|()| self.place_pages(core, targets, bytes));
+            .and_then(|()| self.store.place_pages(core, targets, bytes));
         if placed.is_err() {
-            self.placement.release(targets);
+            self.store.placement.release(targets);
         }
         self.moves_if_many(tier, targets);
         placed
@@ -133,7 +135,7 @@ impl Volume {
                     written += targets.len();
                 }
                 Err(_) => {
-                    self.placement.release(targets);
+                    self.store.placement.release(targets);
                     self.give_up(member.inode, &member.batch);
                 }
             }

@@ -13,16 +13,17 @@ use dure_sync::{Arc, CoreId};
 
 use super::batch::{Batch, Copies};
 use super::{Left, Way};
+use crate::file::Files;
 use crate::file::map::MapEdit;
 use crate::file::placing::{Needs, Plan};
 use crate::file::state::FileState;
 use crate::inode::Inode;
-use crate::volume::{DataMode, Volume};
+use crate::volume::DataMode;
 
 /// Checkpoints a batch makes at most to get room in the data log's table of blocks.
 const TABLE_ROUNDS: u32 = 3;
 
-impl Volume {
+impl Files {
     /// Writes a batch and logs its slots. Returns what is left. On an error nothing has changed.
     pub(super) fn save(
         &self,
@@ -31,9 +32,10 @@ impl Volume {
         plan: Plan,
         (way, tier): (Way, Tier),
     ) -> Result<Left> {
-        let core = self.partition();
+        let core = self.store.partition();
         let Plan { mut targets, needs } = plan;
         let saved = self
+            .store
             .placement
             .allocate(core, &mut targets, tier)
             .and_then(|()| self.save_to(core, inode, batch, (&mut targets, needs), way));
@@ -45,7 +47,7 @@ impl Volume {
     pub(super) fn end_targets(&self, tier: Tier, targets: &[Target], are_logged: bool) {
         match are_logged {
             true => self.unreserve_in_place(targets),
-            false => self.placement.release(targets),
+            false => self.store.placement.release(targets),
         }
         self.moves_if_many(tier, targets);
     }
@@ -53,7 +55,7 @@ impl Volume {
     /// Pages that went to persistent memory are to move to the device once they are many.
     pub(super) fn moves_if_many(&self, tier: Tier, targets: &[Target]) {
         if tier == Tier::Memory {
-            self.want_moves_if_many(self.partition(), targets);
+            self.want_moves_if_many(self.store.partition(), targets);
         }
     }
 
@@ -61,7 +63,7 @@ impl Volume {
     pub(super) fn unreserve_in_place(&self, targets: &[Target]) {
         let spare = targets.iter().filter(|target| target.is_in_place()).count();
         let spare = u32::try_from(spare).expect("a batch has few pages");
-        self.unreserve(self.partition(), spare);
+        self.unreserve(self.store.partition(), spare);
     }
 
     /// The same, to blocks that are allocated.
@@ -81,13 +83,14 @@ impl Volume {
             return self.log_slots(inode, batch, targets, needs, Some(room));
         }
         let pages = targets.len();
-        if !self.options.volume_rules.data_before_log.holds() {
+        if !self.options.rules.data_before_log.holds() {
             let left = self.log_slots(inode, batch, targets, needs, None)?;
             let bytes = batch.copies.bytes(pages);
-            self.placement.write(core, targets, bytes)?;
+            self.store.placement.write(core, targets, bytes)?;
             return Ok(left);
         }
-        self.place_pages(core, targets, batch.copies.bytes(pages))?;
+        self.store
+            .place_pages(core, targets, batch.copies.bytes(pages))?;
         self.log_slots(inode, batch, targets, needs, None)
     }
 
@@ -99,7 +102,7 @@ impl Volume {
             new => inode.state().write_keep_cached().file_mut().room.take(new),
         };
         let nodes = (needs.all() - held, held);
-        match self.op_holding(OpKind::Write, nodes, pages) {
+        match self.store.op_holding(OpKind::Write, nodes, pages) {
             Ok(op) => Ok((op, held)),
             Err(error) => {
                 if held > 0 {
@@ -125,7 +128,10 @@ impl Volume {
         // What the operation held went back with it: the pages are dirty again and need it.
         if logged.is_err()
             && held > 0
-            && self.space.reserve(self.partition(), held, OpClass::Delete)
+            && self
+                .store
+                .space
+                .reserve(self.store.partition(), held, OpClass::Delete)
         {
             inode.state().write_keep_cached().file_mut().room.give(held);
         }
@@ -167,19 +173,19 @@ impl Volume {
             self.keep_logged(&mut batch.copies, targets, room);
         }
         inode.data_stored(&mut state, &data, op.finish());
-        let absorbs = self.absorb().is_some();
+        let absorbs = self.store.absorb().is_some();
         for (&page, target) in batch.pages.iter().zip(targets) {
             let pages = &mut state.file_mut().pages;
             pages.end_writing(page);
             if absorbs {
-                pages.set_cheap(page, self.layout.is_in_nvm(target.block));
+                pages.set_cheap(page, self.store.layout.is_in_nvm(target.block));
             }
         }
         let written = u32::try_from(batch.pages.len()).expect("a batch has few pages");
         self.pages
             .dirty_pages
-            .release(self.partition(), state.file(), written);
-        self.unreserve(self.partition(), state.file_mut().spare_room());
+            .release(self.store.partition(), state.file(), written);
+        self.unreserve(self.store.partition(), state.file_mut().spare_room());
         inode.hide_unless(&state, &shown);
         Ok(Left::of(&state))
     }
@@ -187,41 +193,46 @@ impl Volume {
     /// Room for a batch that is to go into the log, if it may: it is short, and fits a handle and
     /// the data log's table.
     fn room_in_log(&self, way: Way, pages: usize, needs: Needs) -> Option<Room<'_>> {
-        let short = pages <= to_usize(self.options.pages_in_log().into());
-        let fits = way == Way::Log && short && pages <= self.data_pages_max(needs.all());
+        let short = pages <= to_usize(self.options.pages_in_log.into());
+        let fits = way == Way::Log && short && pages <= self.store.data_pages_max(needs.all());
         if !fits {
             return None;
         }
         // Does not wait for room: pages that find none are not rewritten so soon that a place in
         // the table would spare them a write.
-        self.data_log.room_that_pays(self.partition(), pages)
+        self.store
+            .data_log
+            .room_that_pays(self.store.partition(), pages)
     }
 
     /// Room for a batch that has to go into the log (`data=journal`): a checkpoint empties the
     /// table. No inode lock is held.
     fn room_for_all(&self, pages: usize) -> Result<Room<'_>> {
-        let core = self.partition();
+        let core = self.store.partition();
         for _ in 0..TABLE_ROUNDS {
-            if let Some(room) = self.data_log.room_of_all(core, pages) {
+            if let Some(room) = self.store.data_log.room_of_all(core, pages) {
                 return Ok(room);
             }
-            self.checkpoint()?;
+            self.store.checkpoint()?;
         }
         // Other tasks took the room each time. The size of the log bounds the table, too.
-        Ok(self.data_log.room_beyond(core, pages))
+        Ok(self.store.data_log.room_beyond(core, pages))
     }
 
     /// Moves the copies of a batch into the data log's table.
     fn keep_logged(&self, copies: &mut Copies, targets: &[Target], mut room: Room<'_>) {
-        let core = self.partition();
+        let core = self.store.partition();
         match std::mem::replace(copies, Copies::Gone) {
-            Copies::One(frame) => self.data_log.insert(&mut room, targets[0].block, frame),
+            Copies::One(frame) => self
+                .store
+                .data_log
+                .insert(&mut room, targets[0].block, frame),
             Copies::Many(buf) => {
                 let pages = buf.as_slice().chunks_exact(BLOCK_BYTES);
                 for (target, bytes) in targets.iter().zip(pages) {
                     let mut frame = self.pages.frame(core, Fill::Any);
                     frame.bytes_mut().copy_from_slice(bytes);
-                    self.data_log.insert(&mut room, target.block, frame);
+                    self.store.data_log.insert(&mut room, target.block, frame);
                 }
                 *copies = Copies::Many(buf);
             }

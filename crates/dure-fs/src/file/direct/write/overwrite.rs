@@ -23,7 +23,7 @@
 //! | 4 | lets go | copies from the new block | |
 //! | 5 | | | holds all exclusively |
 //!
-//! **On a crash** as of other writes ([`Volume::write_held`]). That changes of an inode survive in their
+//! **On a crash** as of other writes ([`Files::write_held`]). That changes of an inode survive in their
 //! order is said by marks: this operation depends on the last ones of data and attributes, and later
 //! ones of these on it. One that holds the inode exclusively counts as the last writer of the data for
 //! that ([`Op::follow`]). Those that share it have no granule in common, so theirs are noted
@@ -39,14 +39,15 @@ use dure_store::units::{to_u64, to_usize};
 use dure_sync::range_lock::{Access, ByteRange};
 
 use super::{Bytes, Edges, Reserved, STEP_PAGES, times};
+use crate::file::Files;
 use crate::file::map::MapOverwrite;
 use crate::file::placing::Plan;
 use crate::file::ranges::Range as HeldRange;
 use crate::file::state::Stamp;
 use crate::inode::{Inode, InodeState};
-use crate::volume::{RangeRule, Volume};
+use crate::volume::RangeRule;
 
-impl Volume {
+impl Files {
     /// Overwrites pages under the shared inode lock. False: nothing has changed, the write is one
     /// for the exclusive lock, or failed.
     pub(super) fn rewrite_shared(
@@ -60,7 +61,7 @@ impl Volume {
         debug_assert!(
             ByteRange::new(offset, to_u64(len))
                 .is_some_and(|bytes| range.allows(bytes, Access::Exclusive))
-                || matches!(self.options.volume_rules.ranges, RangeRule::Broken(_)),
+                || matches!(self.options.rules.ranges, RangeRule::Broken(_)),
             "pages are overwritten whose range is not held"
         );
         let pages = bytes.pages();
@@ -73,7 +74,7 @@ impl Volume {
         if !is_overwrite(&inode.state().read(), bytes) {
             return false;
         }
-        let core = self.partition();
+        let core = self.store.partition();
         let mut edges = Edges::new();
         let plan = self.plan_bytes(inode, bytes, &mut edges);
         let done = plan.is_ok_and(|(mut plan, adds)| {
@@ -94,26 +95,32 @@ impl Volume {
         plan: &mut Plan,
         stamp: Stamp,
     ) -> bool {
-        let core = self.partition();
+        let core = self.store.partition();
         let blocks = u32::try_from(plan.targets.len()).expect("a step has few pages");
-        if !self.space.reserve(core, blocks, OpClass::Normal) {
+        if !self.store.space.reserve(core, blocks, OpClass::Normal) {
             return false;
         }
         let mut reserved = Reserved {
-            volume: self,
+            files: self,
             core,
             blocks,
         };
-        let allocated = self.placement.allocate(core, &mut plan.targets, Tier::Home);
+        let allocated = self
+            .store
+            .placement
+            .allocate(core, &mut plan.targets, Tier::Home);
         let named = allocated
             .and_then(|()| self.copy_pages(bytes, edges, &mut plan.targets))
-            .and_then(|()| self.op_holding(OpKind::Write, (plan.needs.rewritten, 0), 0))
+            .and_then(|()| {
+                self.store
+                    .op_holding(OpKind::Write, (plan.needs.rewritten, 0), 0)
+            })
             .and_then(|op| self.rename_pages(op, (inode, bytes), &plan.targets, stamp));
         match named {
             // Its blocks are in use.
             Ok(true) => reserved.blocks = 0,
             // They are reserved again.
-            _ => self.placement.release(&plan.targets),
+            _ => self.store.placement.release(&plan.targets),
         }
         matches!(named, Ok(true))
     }
@@ -140,13 +147,13 @@ impl Volume {
             time.store(&mut op, inode);
         }
         // Nothing can fail from here on.
-        let journals = to_usize(u64::from(self.layout.journals));
+        let journals = to_usize(u64::from(self.store.layout.journals));
         let mark = op.finish();
         inode.overwritten(journals, mark);
         if let Some(time) = time {
             time.stored(inode, mark);
         }
-        self.owners.add(self.partition(), targets.len());
+        self.store.owners.add(self.store.partition(), targets.len());
         Ok(true)
     }
 

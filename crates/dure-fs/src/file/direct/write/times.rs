@@ -26,11 +26,11 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Mutex, MutexGuard};
 use zerocopy::IntoBytes;
 
+use crate::file::Files;
 use crate::file::state::Stamp;
 use crate::inode::times::nanos;
 use crate::inode::{Inode, StateChange};
 use crate::ranks::OVERWRITE_TIMES;
-use crate::volume::Volume;
 
 /// The time that an overwrite of a contended file stored last.
 #[derive(Debug, Default)]
@@ -51,18 +51,18 @@ pub(super) struct TimeToStore<'i> {
 
 impl Inode {
     /// The time that an overwrite has to store, if there is one. The caller holds the inode shared.
-    pub(super) fn time_to_store(&self, volume: &Volume, stamp: Stamp) -> Option<TimeToStore<'_>> {
+    pub(super) fn time_to_store(&self, files: &Files, stamp: Stamp) -> Option<TimeToStore<'_>> {
         if stamp == Stamp::Keep {
             return None;
         }
         let stored = &self.overwrites().expect("the file is contended").time;
-        let now = volume.now();
+        let now = files.store.now();
         // Acquire: pairs with the Release in `stored`; who sees the time sees the last writer.
         if stored.last.load(Ordering::Acquire) == nanos(now) && self.has_times(now) {
             return None;
         }
         let _storing = stored.storing.lock();
-        let time = volume.now();
+        let time = files.store.now();
         if self.has_times(time) {
             // By an operation that has finished: its task has given up the mutex, or the exclusive
             // lock.

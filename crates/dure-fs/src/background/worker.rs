@@ -1,24 +1,23 @@
-//! A worker: a thread that sleeps until there is work for its partitions.
+//! A worker as its thread and those that wake it share it.
 
 use std::time::Duration;
 
 use dure_journal::JournalId;
-use dure_sync::{Arc, Condvar, CoreId, Mutex, Tally, Weak, clock, thread};
+use dure_sync::{Condvar, CoreId, Mutex, Tally, clock, thread};
 
 use crate::ranks::WORKER;
-use crate::volume::Volume;
 
 /// The thread of some partitions, the way to wake it, and the way to end it.
 #[derive(Debug)]
 pub(super) struct Worker {
-    partitions: Vec<CoreId>,
+    pub(super) partitions: Vec<CoreId>,
     state: Mutex<WORKER, State>,
     wake: Condvar,
-    rounds: Tally,
+    pub(super) rounds: Tally,
     /// Pages that its rounds wrote.
-    pages: Tally,
+    pub(super) pages: Tally,
     /// Images of nodes that it wrote for checkpoints of others.
-    images: Tally,
+    pub(super) images: Tally,
 }
 
 #[derive(Debug, Default)]
@@ -54,7 +53,7 @@ pub struct WorkerActivity {
 }
 
 /// What there is to do.
-enum Work {
+pub(super) enum Work {
     /// The interval is over.
     Round,
     /// Logs need room.
@@ -88,34 +87,15 @@ impl Worker {
         own.any(|partition| partition.index() == number)
     }
 
-    pub(super) fn activity(&self, volume: &Volume) -> WorkerActivity {
+    /// What it has done; `dirty` says how many pages of a partition wait.
+    pub(super) fn activity(&self, dirty: impl Fn(CoreId) -> u64) -> WorkerActivity {
         WorkerActivity {
             partitions: self.partitions.clone(),
             rounds: self.rounds.get(),
             pages: self.pages.get(),
             images: self.images.get(),
-            backlog: self
-                .partitions
-                .iter()
-                .map(|core| volume.dirty_pages(*core))
-                .sum(),
+            backlog: self.partitions.iter().map(|core| dirty(*core)).sum(),
         }
-    }
-
-    /// Starts the thread, bound to `cores`. Number 0 leads.
-    pub(super) fn start(
-        worker: &Arc<Worker>,
-        number: usize,
-        cores: &[CoreId],
-        volume: &Arc<Volume>,
-    ) {
-        let (own, weak) = (Arc::clone(worker), Arc::downgrade(volume));
-        let interval = volume.options.commit_interval;
-        let name = format!("dure-worker-{number}");
-        let thread = thread::spawn_vital(&name, cores, move || {
-            own.run(number == 0, &weak, interval);
-        });
-        worker.state.lock().thread = Some(thread);
     }
 
     /// Tells the thread to end after what it is doing; returns it.
@@ -126,6 +106,11 @@ impl Worker {
         drop(state);
         self.wake.notify_all();
         thread
+    }
+
+    /// Keeps the handle of its thread.
+    pub(super) fn started(&self, thread: thread::JoinHandle<()>) {
+        self.state.lock().thread = Some(thread);
     }
 
     /// A log needs room; `checkpoints` were made by now.
@@ -173,51 +158,8 @@ impl Worker {
         self.wake.notify_all();
     }
 
-    /// Ends when told to, or when the volume is gone.
-    fn run(&self, leads: bool, volume: &Weak<Volume>, interval: Duration) {
-        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
-        let mut next_round = clock::monotonic_ns().saturating_add(interval);
-        loop {
-            let work = self.wait(next_round);
-            let Some(volume) = volume.upgrade() else {
-                return;
-            };
-            // A failure has stopped the volume, and the next fsync reports it; this thread has no
-            // caller to report to.
-            match work {
-                Work::Stop => return,
-                Work::Round => {
-                    let mut pages = 0;
-                    let _ = volume.round_of(&self.partitions, leads, &mut pages);
-                    self.rounds.add(1);
-                    self.pages.add(pages);
-                    next_round = clock::monotonic_ns().saturating_add(interval);
-                }
-                Work::Checkpoint => self.images.add(volume.help_checkpoint(&self.partitions)),
-                Work::WriteBack => {
-                    let mut pages = 0;
-                    if volume.write_back_many(&self.partitions, &mut pages) {
-                        self.want_write_back();
-                    }
-                    self.pages.add(pages);
-                }
-                Work::Moves => {
-                    if volume.move_absorbed(&self.partitions).unwrap_or(false) {
-                        self.want_moves();
-                    }
-                }
-                Work::Memory(checkpoints) => drop(volume.checkpoint_since(checkpoints)),
-                Work::Room(logs) => {
-                    for (journal, checkpoints) in logs {
-                        let _ = volume.make_log_room_since(journal, checkpoints);
-                    }
-                }
-            }
-        }
-    }
-
     /// Sleeps until there is something to do, at the latest until the next round.
-    fn wait(&self, next_round: u64) -> Work {
+    pub(super) fn wait(&self, next_round: u64) -> Work {
         let mut state = self.state.lock();
         loop {
             if state.stop {

@@ -7,15 +7,15 @@ use dure_store::units::{journal_id, nth_core, to_usize};
 use dure_sync::CoreId;
 use dure_sync::atomic::Ordering;
 
-use crate::volume::Volume;
+use super::BackgroundWork;
 
-impl Volume {
+impl BackgroundWork {
     /// One round for all partitions, by the caller.
     ///
     /// # Errors
     /// The first failure.
-    pub(crate) fn background_round(&self) -> Result<()> {
-        let count = to_usize(self.layout.journals.into());
+    pub(crate) fn round_of_all(&self) -> Result<()> {
+        let count = to_usize(self.store.layout.journals.into());
         let all: Vec<CoreId> = (0..count).map(|core| nth_core(core, count)).collect();
         self.round_of(&all, true, &mut 0)
     }
@@ -31,22 +31,26 @@ impl Volume {
         leads: bool,
         pages: &mut u64,
     ) -> Result<()> {
-        self.check_writable()?;
+        self.store.check_writable()?;
         if leads {
-            self.write_access_times();
+            self.inodes.write_access_times();
         }
         let mut written = Ok(());
         for &partition in partitions {
-            let list = || self.body.write_back_list(self, partition, pages);
+            let list = || {
+                self.files
+                    .body
+                    .write_back_list(&self.files, partition, pages)
+            };
             written = written.and(serve(partition, list));
         }
         // The rest of them, if a round of moves found files busy. A disk that takes nothing keeps no
         // operation from being committed.
-        written = written.and(self.move_absorbed(partitions).map(drop));
-        match (self.options.order, leads) {
-            (Order::PerCore, _) => self.commit_partitions(partitions)?,
+        written = written.and(self.cleaner.move_absorbed(partitions).map(drop));
+        match (self.order, leads) {
+            (Order::PerCore, _) => self.store.commit_partitions(partitions)?,
             // The one journal is committed by one thread.
-            (Order::Single, true) => self.commit_all()?,
+            (Order::Single, true) => self.store.commit_all()?,
             (Order::Single, false) => {}
         }
         if leads {
@@ -60,7 +64,11 @@ impl Volume {
     pub(super) fn write_back_many(&self, partitions: &[CoreId], pages: &mut u64) -> bool {
         let mut more = false;
         for &partition in partitions {
-            let over = || self.body.write_back_over(self, partition, pages);
+            let over = || {
+                self.files
+                    .body
+                    .write_back_over(&self.files, partition, pages)
+            };
             more |= serve(partition, over);
         }
         more
@@ -70,33 +78,33 @@ impl Volume {
     /// logs that have grown.
     fn volume_round(&self) -> Result<()> {
         if self.is_at_rest() {
-            self.give_logs_back()?;
+            self.store.give_logs_back()?;
         }
         if self.wants_checkpoint() {
-            self.checkpoint()?;
+            self.store.checkpoint()?;
         }
-        self.pages.trim();
-        if self.wants_cleaning() {
-            self.clean(self.cleaning_goal())?;
+        self.files.pages.trim();
+        if self.cleaner.wants_cleaning() {
+            self.cleaner.clean(self.cleaner.cleaning_goal())?;
         }
         Ok(())
     }
 
     /// Whether nothing has joined a log since the last round.
     fn is_at_rest(&self) -> bool {
-        let handles = self.journal().counters().handles;
-        let before = self.background.handles.swap(handles, Ordering::Relaxed);
+        let handles = self.store.journal().counters().handles;
+        let before = self.handles.swap(handles, Ordering::Relaxed);
         before == handles
     }
 
     /// Whether some log is over half full, or over a quarter of the node cache is dirty: a
     /// checkpoint then comes before operations have to make room.
     fn wants_checkpoint(&self) -> bool {
-        let journal = self.journal();
-        let half_full = (0..self.layout.journals).any(|index| {
+        let journal = self.store.journal();
+        let half_full = (0..self.store.layout.journals).any(|index| {
             let usage = journal.usage(journal_id(index));
             usage.used * 2 > usage.capacity
         });
-        half_full || self.nodes.dirty_count() * 4 > self.nodes.nodes_max()
+        half_full || self.store.nodes.dirty_count() * 4 > self.store.nodes.nodes_max()
     }
 }

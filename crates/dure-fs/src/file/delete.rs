@@ -9,81 +9,37 @@ use std::collections::BTreeSet;
 
 use dure_store::OpKind;
 use dure_store::error::{Error, Result};
-use dure_store::format::inode::{AttributesRecord, FLAG_LONG_LINK, InodeData};
+use dure_store::format::inode::FLAG_LONG_LINK;
 use dure_store::format::name::FileKind;
 use dure_store::format::orphan::{INTENT_DELETE, OrphanSlot};
 use dure_store::op::Op;
 use dure_store::space::OpClass;
-use dure_store::units::{Ino, is_zero};
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromZeros, IntoBytes};
+use dure_store::units::Ino;
 
-use super::{Access, Inode, InodeRef, InodeState, Unlinked};
-use crate::inode::OrphanPlace;
-use crate::volume::Volume;
+use super::Files;
+use crate::inode::{Access, Inode, InodeRef, InodeState, OrphanPlace, Unlinked, Weight};
 use crate::xattr::chain::{self, Chain};
 
 /// Maximum number of nodes that the last step of a deletion dirties: the inode's and that of its
 /// orphan slot.
 const DELETE_NODES: u32 = 2;
 
-/// How much an inode owns besides its granule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Weight {
-    /// Nothing: it can be freed by any operation.
-    Light,
-    /// Blocks, nodes or pages.
-    Heavy,
-}
-
-impl Inode {
-    /// Whether freeing the inode, which has these attributes, takes more than writing its granules.
-    /// A directory's bucket nodes are freed by rmdir itself.
-    pub(crate) fn weight(&self, state: &InodeState, attributes: &AttributesRecord) -> Weight {
-        let data = self.data_head();
-        let map = data.map_root.get() != 0 && self.kind != FileKind::Directory;
-        let owns = map || data.blocks.get() != 0 || attributes.xattr_root.get() != 0;
-        if owns || !state.is_clean() {
-            Weight::Heavy
-        } else {
-            Weight::Light
-        }
-    }
-
-    /// Lets `op` free the inode, which has these attributes and owns nothing any more. Number,
-    /// generation and what owns nothing stay, so that the deltas of this and the next generation
-    /// are short; data goes if any was stored.
-    pub(crate) fn store_free(&self, op: &mut Op<'_>, attributes: &mut AttributesRecord) {
-        attributes.mode = U32::ZERO;
-        attributes.nlink = U32::ZERO;
-        attributes.flags = U32::ZERO;
-        attributes.rdev = U64::ZERO;
-        attributes.parent = U64::ZERO;
-        attributes.xattr_bytes = U32::ZERO;
-        attributes.xattr_root = U64::ZERO;
-        self.store_attributes(op, attributes);
-        let (index, number) = (self.ino.data_index(), 0..size_of::<Ino>());
-        if !self.node.look_at(index, number, is_zero) {
-            op.replace(&self.node, index, InodeData::new_zeroed().as_bytes());
-        }
-    }
-}
-
-impl Volume {
+impl Files {
     /// The operation that freed a claimed inode has finished.
     pub(crate) fn inode_freed(&self, inode: &Inode) {
-        self.inodes.remove(inode);
-        let core = self.alloc_partition();
-        self.inode_pools.give(core, &inode.node, inode.ino);
-        self.counters.inodes.add(-1);
+        self.inodes.cache.remove(inode);
+        let core = self.store.alloc_partition();
+        self.inodes.pools.give(core, &inode.node, inode.ino);
+        self.inodes.counters.used.add(-1);
     }
 
     /// The last pin of an inode without a name is gone.
     pub(super) fn delete_unpinned(&self, inode: &Inode) {
-        if !self.inodes.claim(inode, 0) {
+        if !self.inodes.cache.claim(inode, 0) {
             return;
         }
         if self
+            .store
             .check_writable()
             .and_then(|()| self.delete(inode))
             .is_err()
@@ -92,25 +48,25 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::delete_unpinned`], where no operation may begin.
+    /// As [`Files::delete_unpinned`], where no operation may begin.
     pub(super) fn leave_deletion(&self, inode: &Inode) {
-        if self.inodes.claim(inode, 0) {
+        if self.inodes.cache.claim(inode, 0) {
             self.leave_claimed(inode);
         }
     }
 
     /// The orphan slot stays: the next mount finishes the deletion.
     fn leave_claimed(&self, inode: &Inode) {
-        self.counters.deletions_left.add(1);
+        self.inodes.counters.deletions_left.add(1);
         let mut state = inode.state().write();
         inode.state().forget_all();
         self.body.forget(self, inode, &mut state);
         drop(state);
-        self.inodes.remove(inode);
+        self.inodes.cache.remove(inode);
     }
 
     fn delete(&self, inode: &Inode) -> Result<()> {
-        self.inode_pools.adopt(&inode.node);
+        self.inodes.pools.adopt(&inode.node);
         let attributes = inode.attributes();
         let (weight, root) = {
             let state = inode.state().read();
@@ -123,16 +79,18 @@ impl Volume {
         let mut chains = Vec::new();
         if attributes.xattr_root.get() != 0 {
             chains.push(chain::load(
-                self,
+                &self.store,
                 attributes.xattr_root.get(),
                 attributes.xattr_owner(),
             )?);
         }
         if attributes.flags.get() & FLAG_LONG_LINK != 0 {
-            chains.push(chain::load(self, root, inode.ino)?);
+            chains.push(chain::load(&self.store, root, inode.ino)?);
         }
         let nodes: u32 = chains.iter().map(Chain::nodes).sum();
-        let mut op = self.op(OpKind::Delete, OpClass::Delete, DELETE_NODES + nodes)?;
+        let mut op = self
+            .store
+            .op(OpKind::Delete, OpClass::Delete, DELETE_NODES + nodes)?;
         let mut state = inode.state().write();
         chains.iter().try_for_each(|chain| chain.free(&mut op))?;
         self.free_inode(op, inode, &mut state);
@@ -154,7 +112,7 @@ impl Volume {
         inode.state().forget_all();
         inode.access_time().clear();
         if let Some(place) = held.orphan.take() {
-            self.orphans.give(place);
+            self.inodes.orphans.give(place);
         }
     }
 
@@ -169,10 +127,10 @@ impl Volume {
     /// Those of the operations, and of reading the slots, which the mount has read once before.
     pub(crate) fn finish_orphans(&self, keep: &BTreeSet<Ino>) -> Result<Vec<InodeRef>> {
         let mut kept = Vec::new();
-        for (place, slot) in self.read_orphans()? {
+        for (place, slot) in self.inodes.read_orphans()? {
             let is_kept = keep.contains(&Ino(slot.ino.get()));
             match self.adopt_orphan(place, slot) {
-                Err(Error::Corrupt { .. }) => self.counters.deletions_left.add(1),
+                Err(Error::Corrupt { .. }) => self.inodes.counters.deletions_left.add(1),
                 Ok(Some(orphan)) if is_kept => kept.push(orphan),
                 Ok(Some(orphan)) => self.delete_orphan(orphan)?,
                 Ok(None) => {}
@@ -184,7 +142,10 @@ impl Volume {
 
     /// The inode that is to be deleted; what else the slot asks for is done.
     fn adopt_orphan(&self, place: OrphanPlace, slot: OrphanSlot) -> Result<Option<InodeRef>> {
-        let inode = match self.inode_unless(Ino(slot.ino.get()), Unlinked::Allowed) {
+        let inode = match self
+            .inodes
+            .inode_unless(Ino(slot.ino.get()), Unlinked::Allowed)
+        {
             Ok(inode) => inode,
             Err(Error::NotFound) => return self.clear_orphan(place).map(|()| None),
             Err(error) => return Err(error),
@@ -201,26 +162,26 @@ impl Volume {
             .lock_attributes(Access::Attributes)
             .get()
             .orphan = Some(place);
-        inode.inode().set_unlinked(self, true);
+        inode.inode().set_unlinked(&self.inodes, true);
         Ok(Some(inode))
     }
 
     /// Drops the only pin of an inode that has no name.
     fn delete_orphan(&self, orphan: InodeRef) -> Result<()> {
-        let left = self.counters.deletions_left.sum();
+        let left = self.inodes.counters.deletions_left.sum();
         drop(orphan);
-        if self.counters.deletions_left.sum() == left {
+        if self.inodes.counters.deletions_left.sum() == left {
             Ok(())
         } else {
-            self.check_writable()
+            self.store.check_writable()
         }
     }
 
     fn clear_orphan(&self, place: OrphanPlace) -> Result<()> {
-        let mut op = self.op(OpKind::Delete, OpClass::Delete, 1)?;
+        let mut op = self.store.op(OpKind::Delete, OpClass::Delete, 1)?;
         place.clear(&mut op);
         op.finish();
-        self.orphans.give(place);
+        self.inodes.orphans.give(place);
         Ok(())
     }
 }
