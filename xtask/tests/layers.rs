@@ -2,12 +2,13 @@
 //!
 //! **Problem.** The compiler refuses cycles, not a dependency in the wrong direction, and nothing
 //! refuses a clock or a thread that the simulation does not own. **Structure.** The layers of the
-//! design as a constant, compared with the manifests; the sources searched for four names. Each
-//! check has a canary. **Invariants.** A crate that is in no layer fails. **Crash.** Nothing.
+//! design as a constant, compared with the manifests, and so is the picture of the crates in
+//! docs/design; the sources searched for four names. Each check has a canary. **Invariants.** A
+//! crate that is in no layer fails. **Crash.** Nothing.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A crate may use what stands in earlier rows.
@@ -130,6 +131,72 @@ fn canary_wrong_edges_are_found() {
     assert_eq!(errors, expected);
     assert_eq!(layer_errors("dure-utils", &[]).len(), 1);
     assert!(layer_errors("dure-cli", &["dure-bench".to_owned()]).is_empty());
+}
+
+/// The arrows of a picture in the language of graphviz.
+fn arrows(dot: &str) -> BTreeSet<(String, String)> {
+    let lines = dot.lines().filter_map(|line| line.split_once(" -> "));
+    let name = |text: &str| text.split('"').nth(1).unwrap().to_owned();
+    lines.map(|(from, to)| (name(from), name(to))).collect()
+}
+
+/// All that these arrows lead to, from each of their ends.
+fn closure(arrows: &BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
+    let mut all = arrows.clone();
+    loop {
+        let pairs = all.iter().flat_map(|(from, over)| {
+            let on = all.iter().filter(move |(again, _)| again == over);
+            on.map(move |(_, to)| (from.clone(), to.clone()))
+        });
+        let more: BTreeSet<_> = pairs.chain(all.iter().cloned()).collect();
+        if more.len() == all.len() {
+            return all;
+        }
+        all = more;
+    }
+}
+
+/// What a picture shows of the manifests wrongly, or not at all.
+fn picture_errors(dot: &str, uses: &BTreeSet<(String, String)>) -> Vec<(String, String)> {
+    let (shown, real) = (closure(&arrows(dot)), closure(uses));
+    shown.symmetric_difference(&real).cloned().collect()
+}
+
+/// Crates outside of the layers may use all; only who may use them is in the picture.
+#[test]
+fn the_picture_shows_what_the_manifests_say() {
+    let mut uses = BTreeSet::new();
+    for (name, path) in crates() {
+        if !OUTSIDE.contains(&name.as_str()) {
+            let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
+            let used = dependencies(&manifest).into_iter();
+            uses.extend(used.map(|used| (name.clone(), used)));
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let read = |name| std::fs::read_to_string(root.join("docs/design").join(name)).unwrap();
+    let (dot, svg) = (read("architecture.dot"), read("architecture.svg"));
+    assert_eq!(picture_errors(&dot, &uses), []);
+    let drawn = svg.split("id=\"").filter_map(|rest| rest.split_once('"'));
+    let drawn = drawn.filter_map(|(id, _)| id.split_once(".."));
+    let drawn: BTreeSet<_> = drawn.map(|(a, b)| (a.to_owned(), b.to_owned())).collect();
+    assert_eq!(
+        drawn,
+        arrows(&dot),
+        "architecture.svg is not architecture.dot"
+    );
+}
+
+#[test]
+fn canary_an_arrow_that_is_wrong_or_missing_is_found() {
+    let edge = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+    let uses = BTreeSet::from([edge("a", "b"), edge("b", "c"), edge("a", "c")]);
+    let dot = "digraph x {\n  \"a\" -> \"b\";\n  \"b\" -> \"c\" [style = dashed];\n}";
+    assert_eq!(picture_errors(dot, &uses), []);
+    let wrong = picture_errors("\"a\" -> \"c\";\n\"b\" -> \"c\";", &uses);
+    assert_eq!(wrong, [edge("a", "b")]);
+    let wrong = picture_errors(&format!("{dot}\n\"c\" -> \"d\";"), &uses);
+    assert_eq!(wrong, [edge("a", "d"), edge("b", "d"), edge("c", "d")]);
 }
 
 /// The source without comments, one entry per line.

@@ -46,9 +46,10 @@ const NAMES: [(&str, Option<&str>); 7] = [
     ("umount.fuseblk.dure", None),
 ];
 
-const DOCUMENTS: [&str; 5] = [
+const DOCUMENTS: [&str; 6] = [
     "README.md",
     "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
     "CHANGELOG.md",
     "LICENSE-MIT",
     "LICENSE-APACHE",

@@ -9,7 +9,7 @@
 //! **Crash.** Completed writes may be lost until a flush (`fdatasync`), whichever cache they were
 //! in.
 //!
-//! Measured (docs/performance/results.md): a single synchronous 4 KiB request
+//! Measured (docs/performance/history/notes-device.md): a single synchronous 4 KiB request
 //! costs less by system call than by ring, many requests in flight cost less by ring; so the
 //! engine is chosen per call.
 
