@@ -52,17 +52,8 @@ const CHECK: &[&[&str]] = &[
 /// The crates whose modules are in rows, and how many sources they have at least.
 const ROWS: &[(&str, &[&[&str]], usize)] = &[("dure-store", STORE, 50), ("dure-check", CHECK, 25)];
 
-/// Types of dure-fs whose names lead nowhere here. A volume holds all caches, and all operations
-/// are its methods; of an inode of a file, these parts are in sources that also have operations.
-const HELD: &[&str] = &[
-    "FileSystem",
-    "Volume",
-    "FileState",
-    "Growth",
-    "SeekHint",
-    "Sharing",
-    "VisibleSize",
-];
+/// Types of dure-fs whose names lead nowhere here.
+const HELD: &[&str] = &[];
 
 /// Words of requests to a device, and the sources of dure-journal, dure-store and dure-fs that may
 /// have them: all others use a `Region` or a `LogMedium`.

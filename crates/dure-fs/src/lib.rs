@@ -1,5 +1,6 @@
 //! The dure file system: files, directories and names on a `dure_store::Store`.
 mod background;
+mod calls;
 mod cleaner;
 mod directory;
 mod file;

@@ -33,8 +33,7 @@ use super::map::room::{extend, leaves};
 use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader, NodePlaces};
 use super::ranges::Range as Held;
 use crate::file::Files;
-use crate::inode::{Inode, InodeRef};
-use crate::volume::FileSystem;
+use crate::inode::Inode;
 
 /// Slots one operation fills.
 const STEP_SLOTS: usize = 256;
@@ -54,60 +53,6 @@ pub enum AllocateMode {
     Zero,
     /// The same; the size stays.
     ZeroKeepSize,
-}
-
-impl FileSystem {
-    /// Allocates, punches or zeroes `len` bytes from `offset` on.
-    ///
-    /// # Errors
-    /// `Invalid` for an empty range or another type of inode, `TooLarge`, `NoSpace` (nothing has
-    /// changed), `ReadOnly`, `Stopped`, device errors (what was done so far stays).
-    pub fn allocate(
-        &self,
-        inode: &InodeRef,
-        mode: AllocateMode,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
-        let inode = super::regular(inode)?;
-        self.0.store.check_writable()?;
-        if len == 0 {
-            return Err(Error::Invalid("an empty range"));
-        }
-        let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
-        let range = offset..end.ok_or(Error::TooLarge)?;
-        inode.ranges_in(&self.0.files);
-        let held = inode.take_span(range.start, range.end);
-        match mode {
-            AllocateMode::Extend | AllocateMode::KeepSize => {
-                self.0
-                    .files
-                    .preallocate(inode, pages_over(&range), &(0..0))?;
-            }
-            AllocateMode::Punch => self.0.files.punch(inode, held.as_ref(), &range)?,
-            AllocateMode::Zero | AllocateMode::ZeroKeepSize => {
-                let (within, [left, right]) = split_edges(&range);
-                self.0
-                    .files
-                    .preallocate(inode, pages_over(&range), &within)?;
-                self.0
-                    .files
-                    .body
-                    .zero(&self.0.files, (inode, held.as_ref()), left)?;
-                self.0
-                    .files
-                    .body
-                    .zero(&self.0.files, (inode, held.as_ref()), right)?;
-            }
-        }
-        let extend = matches!(mode, AllocateMode::Extend | AllocateMode::Zero);
-        let size = extend.then_some(range.end);
-        self.0
-            .files
-            .body
-            .end_allocation(&self.0.files, inode, size)?;
-        self.0.files.end_data_call(inode)
-    }
 }
 
 /// The pages that a range of bytes touches.
@@ -353,5 +298,41 @@ impl Files {
         edit.end();
         inode.data_stored(&mut state, &data, op.finish());
         Ok(())
+    }
+}
+
+impl Files {
+    /// See [`FileSystem::allocate`](crate::volume::FileSystem::allocate).
+    pub(crate) fn allocate(
+        &self,
+        inode: &Arc<Inode>,
+        mode: AllocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.store.check_writable()?;
+        if len == 0 {
+            return Err(Error::Invalid("an empty range"));
+        }
+        let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
+        let range = offset..end.ok_or(Error::TooLarge)?;
+        inode.ranges_in(self);
+        let held = inode.take_span(range.start, range.end);
+        match mode {
+            AllocateMode::Extend | AllocateMode::KeepSize => {
+                self.preallocate(inode, pages_over(&range), &(0..0))?;
+            }
+            AllocateMode::Punch => self.punch(inode, held.as_ref(), &range)?,
+            AllocateMode::Zero | AllocateMode::ZeroKeepSize => {
+                let (within, [left, right]) = split_edges(&range);
+                self.preallocate(inode, pages_over(&range), &within)?;
+                self.body.zero(self, (inode, held.as_ref()), left)?;
+                self.body.zero(self, (inode, held.as_ref()), right)?;
+            }
+        }
+        let extend = matches!(mode, AllocateMode::Extend | AllocateMode::Zero);
+        let size = extend.then_some(range.end);
+        self.body.end_allocation(self, inode, size)?;
+        self.end_data_call(inode)
     }
 }

@@ -90,7 +90,7 @@ impl Body {
     /// Reads into `buf` from `offset` on; fewer bytes than asked for only at the end of the file,
     /// or in front of a page that cannot be read. Notes the read for the access time.
     #[inline]
-    pub(super) fn read(
+    pub(crate) fn read(
         self,
         files: &Files,
         inode: &Arc<Inode>,
@@ -104,7 +104,7 @@ impl Body {
     }
 
     /// Begins a read: what is in memory is copied, and what is not is submitted, if that can be.
-    pub(super) fn begin_read(
+    pub(crate) fn begin_read(
         self,
         files: &Files,
         inode: &Arc<Inode>,
@@ -118,7 +118,7 @@ impl Body {
     }
 
     /// Whether a read would wait for the medium or for another task, as far as can be told.
-    pub(super) fn read_waits(
+    pub(crate) fn read_waits(
         self,
         files: &Files,
         inode: &Inode,
@@ -132,7 +132,7 @@ impl Body {
     }
 
     /// The same of a write.
-    pub(super) fn write_waits(
+    pub(crate) fn write_waits(
         self,
         files: &Files,
         inode: &Inode,
@@ -146,7 +146,7 @@ impl Body {
     }
 
     /// The same of an fsync.
-    pub(super) fn fsync_waits(self, files: &Files, inode: &Inode) -> bool {
+    pub(crate) fn fsync_waits(self, files: &Files, inode: &Inode) -> bool {
         match self {
             Body::Cached => files.fsync_cached_waits(inode),
             // No pages wait for it; its medium is memory.

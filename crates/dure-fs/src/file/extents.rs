@@ -2,11 +2,12 @@
 
 use dure_store::error::Result;
 use dure_store::units::BLOCK_BYTES_U64;
+use dure_sync::Arc;
 
+use super::Files;
 use super::map::MapReader;
 use super::seek::STEP_PAGES;
-use crate::inode::InodeRef;
-use crate::volume::FileSystem;
+use crate::inode::Inode;
 
 /// The blocks of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,15 +19,9 @@ pub struct Extents {
     pub blocks: u64,
 }
 
-impl FileSystem {
-    /// Where the blocks of a regular file lie, counted. Pages that were not written back yet count
-    /// as they are on the device. Another task may change the file meanwhile.
-    ///
-    /// # Errors
-    /// `Corrupt` and device errors of reading the map; `IsDirectory`, `Invalid` for another type of
-    /// inode.
-    pub fn extents(&self, inode: &InodeRef) -> Result<Extents> {
-        let inode = super::regular(inode)?;
+impl Files {
+    /// See [`FileSystem::extents`](crate::volume::FileSystem::extents).
+    pub(crate) fn extents(&self, inode: &Arc<Inode>) -> Result<Extents> {
         let mut extents = Extents::default();
         // The page and the block that would go on with the last run.
         let mut next = None;
@@ -34,7 +29,7 @@ impl FileSystem {
         loop {
             let state = inode.state().read();
             // A reader remembers a leaf, which may be freed once the lock is released.
-            let mut map = MapReader::new(&self.0.files, inode);
+            let mut map = MapReader::new(self, inode);
             let end = state
                 .file()
                 .size()

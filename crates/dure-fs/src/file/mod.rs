@@ -55,6 +55,7 @@ pub use read::{Begun, ReadMode, UnderWay};
 pub use seek::SeekTarget;
 pub use state::Stamp;
 pub use sync::SyncScope;
+pub(crate) use write::Room;
 
 pub(crate) use cached::{Growth, PAGE_BYTES, PageCache, ReadAhead, Readings};
 pub(crate) use marks::PendingMarks;
@@ -127,7 +128,7 @@ pub(crate) struct Files {
 }
 
 /// The inode, if it is a regular file.
-fn regular(inode: &InodeRef) -> Result<&Arc<Inode>> {
+pub(crate) fn regular(inode: &InodeRef) -> Result<&Arc<Inode>> {
     match inode.kind() {
         FileKind::File => Ok(inode.inode()),
         FileKind::Directory => Err(Error::IsDirectory),

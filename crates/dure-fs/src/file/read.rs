@@ -1,11 +1,6 @@
 //! Reading: in one call, or in two with the device at work between them.
 
-use dure_store::error::Result;
-use dure_store::units::to_u64;
-
 use super::Readings;
-use crate::inode::InodeRef;
-use crate::volume::FileSystem;
 
 /// Whether a read goes through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,101 +26,12 @@ pub enum Begun<R = UnderWay> {
 /// mounted.
 #[derive(Debug)]
 #[must_use = "a read that was begun has to end"]
-pub struct UnderWay(Readings);
+pub struct UnderWay(pub(crate) Readings);
 
 impl UnderWay {
     /// Whether the device is done with it, so that ending it does not wait for the device.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.0.are_done()
-    }
-}
-
-impl FileSystem {
-    /// Reads into `buf` from `offset` on; fewer bytes than asked for only at the end of the file,
-    /// or in front of a page that cannot be read.
-    ///
-    /// # Errors
-    /// `Corrupt` when a page is not what was written, errors of the device, `Invalid` when the
-    /// inode is not a regular file.
-    pub fn read(
-        &self,
-        inode: &InodeRef,
-        offset: u64,
-        buf: &mut [u8],
-        mode: ReadMode,
-    ) -> Result<usize> {
-        let inode = super::regular(inode)?;
-        self.0
-            .files
-            .body
-            .read(&self.0.files, inode, (offset, buf), mode)
-    }
-
-    /// Begins to read into `buf` from `offset` on, through the page cache. What is not in memory is
-    /// submitted to the device, and the call returns meanwhile.
-    ///
-    /// # Errors
-    /// As [`FileSystem::read`].
-    pub fn begin_read(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<Begun> {
-        let inode = super::regular(inode)?;
-        let begun = self
-            .0
-            .files
-            .body
-            .begin_read(&self.0.files, inode, (offset, buf))?;
-        Ok(match begun {
-            Begun::Read(count) => Begun::Read(count),
-            Begun::UnderWay(count, readings) => Begun::UnderWay(count, UnderWay(readings)),
-        })
-    }
-
-    /// Ends a read of `buf` from `offset` on, of which `read` bytes were read when it was begun.
-    /// Returns how many bytes are read; waits for the device.
-    ///
-    /// # Errors
-    /// As [`FileSystem::read`].
-    pub fn end_read(
-        &self,
-        inode: &InodeRef,
-        (read, under_way): (usize, UnderWay),
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize> {
-        let file = super::regular(inode)?;
-        self.0.files.end_readings(file, under_way.0);
-        let at = offset.saturating_add(to_u64(read));
-        match self.read(inode, at, &mut buf[read..], ReadMode::Cached) {
-            Ok(more) => Ok(read + more),
-            Err(_) if read > 0 => Ok(read),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Ends a read whose bytes nobody wants any more; waits for nothing.
-    pub fn cancel_read(&self, under_way: UnderWay) {
-        self.0.files.give_readings_up(under_way.0);
-    }
-
-    /// Waits until a read that this core has begun may have got further. False: none of them is
-    /// under way as far as can be told, so that one of them is to be ended.
-    #[must_use]
-    pub fn wait_for_reads(&self) -> bool {
-        self.0.store.region.wait_any()
-    }
-
-    /// Looks whether reads that were begun have got further, and waits for nothing.
-    pub fn poll_reads(&self) {
-        self.0.store.region.poll();
-    }
-
-    /// Whether such a read would wait for the medium or for another task, as far as can be told
-    /// without waiting. It may be different a moment later.
-    #[must_use]
-    pub fn read_waits(&self, inode: &InodeRef, offset: u64, len: usize) -> bool {
-        super::regular(inode).is_ok_and(|inode| {
-            let body = self.0.files.body;
-            body.read_waits(&self.0.files, inode, (offset, len))
-        })
     }
 }

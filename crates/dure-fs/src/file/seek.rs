@@ -6,10 +6,11 @@
 
 use dure_store::error::Result;
 use dure_store::units::BLOCK_BYTES_U64;
+use dure_sync::Arc;
 
+use super::Files;
 use super::seek_hint::{Behind, Stretch};
-use crate::inode::{Inode, InodeRef};
-use crate::volume::FileSystem;
+use crate::inode::Inode;
 
 /// Pages looked at before the inode lock is released for a moment.
 pub(super) const STEP_PAGES: u64 = 1 << 16;
@@ -21,30 +22,6 @@ pub enum SeekTarget {
     Data,
     /// Bytes that were not.
     Hole,
-}
-
-impl FileSystem {
-    /// The size of a regular file. Cheaper than its attributes, and not kept waiting by tasks that
-    /// change these.
-    ///
-    /// # Errors
-    /// `Invalid` for another type of inode.
-    pub fn size(&self, inode: &InodeRef) -> Result<u64> {
-        Ok(super::regular(inode)?.state().seek_hint().size())
-    }
-
-    /// The first offset at or behind `offset` that is data, or a hole. `None` when there is none:
-    /// the offset is at or behind the end of the file, or only a hole follows.
-    ///
-    /// # Errors
-    /// `Corrupt` and device errors of reading the map; `Invalid` for another type of inode.
-    pub fn seek(&self, inode: &InodeRef, offset: u64, target: SeekTarget) -> Result<Option<u64>> {
-        let inode = super::regular(inode)?;
-        if let Some(known) = known(inode, offset, target) {
-            return Ok(known);
-        }
-        self.0.files.body.seek(&self.0.files, inode, offset, target)
-    }
 }
 
 /// The answer, if it takes no lock: see [`super::seek_hint`].
@@ -71,5 +48,20 @@ pub(super) fn stretch(page: u64, found: u64, size: u64, target: SeekTarget) -> O
             end: found,
             behind: Behind::Hole,
         }),
+    }
+}
+
+impl Files {
+    /// See [`FileSystem::seek`](crate::volume::FileSystem::seek).
+    pub(crate) fn seek(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        target: SeekTarget,
+    ) -> Result<Option<u64>> {
+        if let Some(known) = known(inode, offset, target) {
+            return Ok(known);
+        }
+        self.body.seek(self, inode, offset, target)
     }
 }

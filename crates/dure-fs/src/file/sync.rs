@@ -20,7 +20,7 @@ use super::marks::PendingMarks;
 use super::sync_rounds::{SyncRounds, Turn};
 use crate::file::Files;
 use crate::inode::{Inode, InodeRef, InodeState};
-use crate::volume::{FileSystem, FsyncScope};
+use crate::volume::FsyncScope;
 
 /// What fsync makes durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,57 +29,6 @@ pub enum SyncScope {
     Data,
     /// Everything about the inode.
     All,
-}
-
-impl FileSystem {
-    /// Makes an inode durable. While write-back of one of its pages fails, so does this.
-    ///
-    /// # Errors
-    /// `NoSpace` when pages that were accepted find no room, `Stopped`, device errors.
-    pub fn fsync(&self, inode: &InodeRef, scope: SyncScope) -> Result<()> {
-        let volume = &self.0;
-        if volume.options.read_only {
-            return Ok(());
-        }
-        volume.store.check_writable()?;
-        volume.files.write_back_transaction();
-        let shared = inode.inode();
-        if inode.kind() == FileKind::File {
-            return volume.files.sync_file(shared, scope);
-        }
-        // Shared: a sync that has nothing to do writes nothing that readers read.
-        let marks = shared.state().read().all_marks();
-        volume.files.commit_inode(shared, scope, marks)
-    }
-
-    /// Whether [`FileSystem::fsync`] would wait for the medium, or for so many pages that somebody
-    /// who serves others had better not, as far as can be told without waiting. It may be different
-    /// a moment later.
-    #[must_use]
-    pub fn fsync_waits(&self, inode: &InodeRef) -> bool {
-        let body = self.0.files.body;
-        match crate::file::regular(inode) {
-            Ok(inode) => body.fsync_waits(&self.0.files, inode),
-            // Of names there is the commit only.
-            Err(_) => self.reads_wait(),
-        }
-    }
-
-    /// Makes everything that happened before it began durable.
-    ///
-    /// # Errors
-    /// The first failure of a write-back, after all others were tried; `Stopped`.
-    pub fn sync(&self) -> Result<()> {
-        let volume = &self.0;
-        if volume.options.read_only {
-            return Ok(());
-        }
-        volume.store.check_writable()?;
-        volume.inodes.write_access_times();
-        let written = volume.files.body.write_back_all(&volume.files);
-        volume.store.commit_all()?;
-        written
-    }
 }
 
 impl Files {
@@ -95,6 +44,19 @@ impl Files {
             true => self.sync_file(inode, SyncScope::Data),
             false => self.store.end_call(),
         }
+    }
+
+    /// See [`FileSystem::fsync`](crate::volume::FileSystem::fsync); the volume is not read-only.
+    pub(crate) fn fsync(&self, inode: &InodeRef, scope: SyncScope) -> Result<()> {
+        self.store.check_writable()?;
+        self.write_back_transaction();
+        let shared = inode.inode();
+        if inode.kind() == FileKind::File {
+            return self.sync_file(shared, scope);
+        }
+        // Shared: a sync that has nothing to do writes nothing that readers read.
+        let marks = shared.state().read().all_marks();
+        self.commit_inode(shared, scope, marks)
     }
 
     fn sync_file(&self, inode: &Arc<Inode>, scope: SyncScope) -> Result<()> {

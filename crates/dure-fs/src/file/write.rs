@@ -6,15 +6,17 @@
 use dure_store::error::{Error, Result};
 use dure_store::space::OpClass;
 use dure_store::units::to_usize;
+use dure_sync::Arc;
 
+use super::Files;
 use super::map::FILE_BYTES_MAX;
 use super::state::Stamp;
-use crate::inode::InodeRef;
-use crate::volume::{FileSystem, RangeRule};
+use crate::inode::Inode;
+use crate::volume::RangeRule;
 
 /// What becomes of a write for which there is not room enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(crate) enum Room {
     /// The last free blocks take a part of it, as POSIX has it.
     Part,
     /// It fails.
@@ -38,127 +40,48 @@ impl Room {
     }
 }
 
-impl FileSystem {
-    /// Writes `data` at `offset`, extending the file as needed. Fewer bytes than given are written
-    /// only when the rest fails.
-    ///
-    /// # Errors
-    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Stopped`; `Corrupt` and device errors when part of a
-    /// page is written whose rest cannot be read; `Invalid` when the inode is not a regular file.
-    pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8], stamp: Stamp) -> Result<usize> {
-        self.write_in(Room::Part, inode, (offset, data), stamp)
-    }
-
-    /// The same, but when there is no room for all of at most 1 MiB (a quarter of the page cache,
-    /// if that is less) nothing is written.
-    ///
-    /// # Errors
-    /// As [`FileSystem::write`].
-    pub fn write_whole(
-        &self,
-        inode: &InodeRef,
-        offset: u64,
-        data: &[u8],
-        stamp: Stamp,
-    ) -> Result<usize> {
-        self.write_in(Room::Whole, inode, (offset, data), stamp)
-    }
-
-    /// Writes what somebody else has accepted already, the kernel's cache for instance: it may take of
-    /// the blocks that [`FileSystem::promise_room`] keeps. Otherwise as [`FileSystem::write`].
-    ///
-    /// # Errors
-    /// As [`FileSystem::write`].
-    pub fn write_promised(
-        &self,
-        inode: &InodeRef,
-        offset: u64,
-        data: &[u8],
-        stamp: Stamp,
-    ) -> Result<usize> {
-        self.write_in(Room::Promised, inode, (offset, data), stamp)
-    }
-
-    /// Keeps `blocks` free blocks of 4 KiB for [`FileSystem::write_promised`], in place of as many as
-    /// before: no other call gets them, and [`FileSystem::statistics`] counts them as free but not as
-    /// available. If fewer are free, those that come back are kept. Returns how many are kept now.
-    ///
-    /// A page takes a block, and up to three more if it is the first of a part of its file: each
-    /// 4 KiB of the map serves 256 pages or so.
-    pub fn promise_room(&self, blocks: u64) -> u64 {
-        self.0.store.space.promise(blocks)
-    }
-
-    /// Blocks of 4 KiB that any call can have, less a few that each core has set aside. Reads one
-    /// cache line; [`FileSystem::statistics`] is exact.
-    #[must_use]
-    pub fn room_at_hand(&self) -> u64 {
-        self.0.store.space.pool()
-    }
-
-    /// Whether a write of so many bytes would wait for the medium or for another task, or sleep
-    /// because too much is dirty, as far as can be told without waiting. It may be different a
-    /// moment later.
-    #[must_use]
-    pub fn write_waits(&self, inode: &InodeRef, offset: u64, len: usize) -> bool {
-        crate::file::regular(inode).is_ok_and(|inode| {
-            let body = self.0.files.body;
-            body.write_waits(&self.0.files, inode, (offset, len))
-        })
-    }
-
+impl Files {
+    /// Writes `data` at `offset`; `room` says what if there is not enough of it.
     #[inline]
-    fn write_in(
+    pub(crate) fn write(
         &self,
         room: Room,
-        inode: &InodeRef,
+        inode: &Arc<Inode>,
         (offset, data): (u64, &[u8]),
         stamp: Stamp,
     ) -> Result<usize> {
-        let inode = crate::file::regular(inode)?;
-        self.0.store.check_writable()?;
+        self.store.check_writable()?;
         let left = FILE_BYTES_MAX.saturating_sub(offset);
         if left == 0 && !data.is_empty() {
             return Err(Error::TooLarge);
         }
         let data = &data[..data.len().min(to_usize(left))];
-        let ranges = inode.ranges_in(&self.0.files);
-        let range = match self.0.options.volume_rules.ranges {
+        let ranges = inode.ranges_in(self);
+        let range = match self.options.rules.ranges {
             RangeRule::Broken(left_out) => ranges.take_elsewhere(left_out),
             _ => {
-                let (from, len) = self.0.files.body.claim(offset, data.len());
+                let (from, len) = self.body.claim(offset, data.len());
                 ranges.take(from, len)
             }
         };
         let to = (inode, range);
-        let done = self
-            .0
-            .files
-            .body
-            .write(&self.0.files, to, (offset, data), room, stamp)?;
-        self.0.files.end_data_call(inode)?;
+        let done = self.body.write(self, to, (offset, data), room, stamp)?;
+        self.end_data_call(inode)?;
         Ok(done)
     }
+}
 
-    /// Writes `data` at the end of the file; says where that was. Appends of up to 4 MiB (a quarter
-    /// of the page cache, if that is less) are atomic; longer ones are several.
-    ///
-    /// # Errors
-    /// As [`FileSystem::write`].
-    pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
-        let inode = crate::file::regular(inode)?;
-        self.0.store.check_writable()?;
+impl Files {
+    /// See [`FileSystem::append`](crate::volume::FileSystem::append).
+    pub(crate) fn append(&self, inode: &Arc<Inode>, data: &[u8]) -> Result<(u64, usize)> {
+        self.store.check_writable()?;
         if data.is_empty() {
             return Ok((inode.state().seek_hint().size(), 0));
         }
-        inode.ranges_in(&self.0.files);
+        inode.ranges_in(self);
         let range = inode.take_end(u64::MAX);
-        let done = self
-            .0
-            .files
-            .body
-            .append(&self.0.files, (inode, range), data)?;
-        self.0.files.end_data_call(inode)?;
+        let done = self.body.append(self, (inode, range), data)?;
+        self.end_data_call(inode)?;
         Ok(done)
     }
 }

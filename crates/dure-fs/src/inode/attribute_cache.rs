@@ -127,7 +127,7 @@ fn put(
 
 impl PlainPart {
     /// What stat shows of these attributes, and a number of links.
-    pub(super) fn of(attributes: &AttributesRecord, nlink: u32) -> PlainPart {
+    pub(crate) fn of(attributes: &AttributesRecord, nlink: u32) -> PlainPart {
         PlainPart {
             mode: attributes.mode.get(),
             nlink,
@@ -199,7 +199,7 @@ impl DataPart {
 impl Attributes {
     /// The attributes, from both parts as they were at one moment.
     #[inline]
-    pub(super) fn of(id: InodeId, plain: &PlainPart, data: &DataPart) -> Self {
+    pub(crate) fn of(id: InodeId, plain: &PlainPart, data: &DataPart) -> Self {
         Attributes {
             ino: id.ino(),
             generation: id.generation(),

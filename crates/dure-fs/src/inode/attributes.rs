@@ -1,18 +1,17 @@
 //! Attributes: what stat shows. `namespace/set_attributes.rs` sets them.
 
-use dure_store::error::Result;
 use dure_store::format::inode::{AttributesRecord, DataHead, InodeRecord, Time};
 use dure_store::format::name::FileKind;
 use dure_store::units::Ino;
 use dure_sync::PerCoreReadGuard;
 
+use super::Inodes;
 use super::attribute_cache::{DataPart, PlainPart};
 use super::last_writer::Writer;
 use super::times::latest;
 use crate::file::{FileState, Growth};
-use crate::inode::{Inode, InodeId, InodeRef, InodeState};
+use crate::inode::{Inode, InodeId, InodeState};
 use crate::ranks::INODE;
-use crate::volume::FileSystem;
 
 /// Permission bits, with setuid, setgid and sticky.
 pub(crate) const MODE_BITS: u32 = 0o7777;
@@ -122,66 +121,6 @@ pub struct NewInode {
     pub rdev: u64,
 }
 
-impl FileSystem {
-    /// The attributes of an inode.
-    ///
-    /// # Errors
-    /// Of reading a directory's buckets, once per directory.
-    pub fn attributes(&self, inode: &InodeRef) -> Result<Attributes> {
-        if let Some(shown) = self.peek_attributes(inode.id()) {
-            return Ok(shown);
-        }
-        let inode = inode.inode();
-        let state = inode.state().read();
-        if let Some(attributes) = asked(inode, &state) {
-            return Ok(attributes);
-        }
-        drop(state);
-        let mut state = inode.state().write();
-        self.0.directories.load_fold(&mut state)?;
-        let plain = inode.plain_part(&state, &inode.attributes());
-        let plain = plain.expect("the fold has just been loaded");
-        let data = inode.data_part(&state);
-        Ok(Attributes::of(inode.id(), &plain, &data))
-    }
-
-    /// The attributes that decide about permissions.
-    ///
-    /// # Errors
-    /// As [`FileSystem::attributes`].
-    pub fn permissions(&self, inode: &InodeRef) -> Result<Permissions> {
-        let id = inode.id();
-        if let Some(shown) = self.peek_permissions(id) {
-            return Ok(shown);
-        }
-        let held = inode.inode();
-        let state = held.state().read();
-        let writer = held.state().attribute_writer().now();
-        let Some(plain) = held.plain_part(&state, &held.attributes()) else {
-            drop(state);
-            return self
-                .attributes(inode)
-                .map(|whole| Permissions::from(&whole));
-        };
-        let holds = || held.plain_holds(&state, &plain, writer);
-        held.state().asked_who_may(&state, (&plain, holds));
-        Ok(Permissions::of(id.kind(), &plain))
-    }
-
-    /// The attributes of the inode, if they are cached; takes no lock and writes nothing shared.
-    #[must_use]
-    pub fn peek_attributes(&self, id: InodeId) -> Option<Attributes> {
-        self.0.inodes.attribute_cache.get(id)
-    }
-
-    /// As `FileSystem::permissions`, if they are cached; takes no lock and writes nothing shared.
-    #[must_use]
-    pub fn peek_permissions(&self, id: InodeId) -> Option<Permissions> {
-        let plain = self.0.inodes.attribute_cache.plain(id)?;
-        Some(Permissions::of(id.kind(), &plain))
-    }
-}
-
 /// Attributes that a caller asks for, which are cached the second time; `None` if the
 /// subdirectories have to be counted under the exclusive lock.
 pub(crate) fn asked(
@@ -234,6 +173,15 @@ impl Attributes {
     }
 }
 
+impl Inodes {
+    /// The attributes that decide about permissions, if they are cached.
+    #[inline]
+    pub(crate) fn permissions_at_hand(&self, id: InodeId) -> Option<Permissions> {
+        let plain = self.attribute_cache.plain(id)?;
+        Some(Permissions::of(id.kind(), &plain))
+    }
+}
+
 impl Inode {
     /// The number of names, which is `names`, or of a directory 2 plus its subdirectories, if these
     /// are counted.
@@ -242,6 +190,17 @@ impl Inode {
             return Some(2 + state.directory().subdirectories()?);
         }
         Some(names)
+    }
+
+    /// The attributes that decide about permissions, which are cached if they were asked for before.
+    /// `None` as for `links`.
+    pub(crate) fn who_may(&self) -> Option<Permissions> {
+        let state = self.state().read();
+        let writer = self.state().attribute_writer().now();
+        let plain = self.plain_part(&state, &self.attributes())?;
+        let holds = || self.plain_holds(&state, &plain, writer);
+        self.state().asked_who_may(&state, (&plain, holds));
+        Some(Permissions::of(self.kind, &plain))
     }
 
     /// Whether a part of attributes that were loaded after `writer` still holds. Other holders of a
@@ -257,7 +216,11 @@ impl Inode {
 
     /// What stat shows and does not change with the data. The caller holds the state. `None` as for
     /// `links`.
-    fn plain_part(&self, state: &InodeState, attributes: &AttributesRecord) -> Option<PlainPart> {
+    pub(crate) fn plain_part(
+        &self,
+        state: &InodeState,
+        attributes: &AttributesRecord,
+    ) -> Option<PlainPart> {
         let nlink = self.links(state, attributes.nlink.get())?;
         Some(PlainPart::of(attributes, nlink))
     }

@@ -17,11 +17,10 @@ use crate::directory::Change;
 use crate::directory::read::Name;
 use crate::directory::tree::{LockedBuckets, Tree, TreeEdit, target};
 use crate::inode::{
-    Attempt, Attributes, Inode, InodeRef, InodeState, Linkable, LockedInodes, NewInode, Scope,
-    attempts, blank_record, store_new,
+    Attempt, Inode, InodeRef, InodeState, Linkable, LockedInodes, NewInode, Scope, attempts,
+    blank_record, store_new,
 };
 use crate::namespace::Names;
-use crate::volume::FileSystem;
 use crate::xattr::chain::{self, Chain};
 use crate::xattr::{self, Inherited};
 
@@ -76,82 +75,6 @@ impl<'n> New<'n> {
     }
 }
 
-impl FileSystem {
-    /// Makes an inode of any type but directory and symlink (the type is in `new.mode`) and names
-    /// it.
-    ///
-    /// # Errors
-    /// `Exists`, `NoSpace`, `NotDirectory`, `NotFound` when the directory was removed; of the name.
-    pub fn create(&self, directory: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
-        self.0
-            .names
-            .make(directory, name, New::Node(new), |made, _| made)
-    }
-
-    /// Makes a directory.
-    ///
-    /// # Errors
-    /// As `create`.
-    pub fn mkdir(&self, directory: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
-        let new = New::Directory(new);
-        self.0.names.make(directory, name, new, |made, _| made)
-    }
-
-    /// Makes a symbolic link to `target`.
-    ///
-    /// # Errors
-    /// As `create`; `NotFound` for an empty target, `NameTooLong` beyond 4095 bytes, `Invalid` for
-    /// NUL.
-    pub fn symlink(
-        &self,
-        directory: &InodeRef,
-        name: &[u8],
-        target: &[u8],
-        new: &NewInode,
-    ) -> Result<InodeRef> {
-        let new = New::Symlink(new, target);
-        self.0.names.make(directory, name, new, |made, _| made)
-    }
-
-    /// Makes an inode and names it, as the functions above; also returns its attributes as they
-    /// were when it had its name, which a stat would have to look for.
-    ///
-    /// # Errors
-    /// Theirs.
-    pub fn make(
-        &self,
-        directory: &InodeRef,
-        name: &[u8],
-        new: New<'_>,
-    ) -> Result<(InodeRef, Attributes)> {
-        let with_attributes = |made: InodeRef, record: &InodeRecord| {
-            let attributes = Attributes::of_new(made.kind(), record);
-            (made, attributes)
-        };
-        self.0.names.make(directory, name, new, with_attributes)
-    }
-
-    /// Makes a regular file without a name in the file system of `directory` (`O_TMPFILE`). `link`
-    /// may name it; otherwise it is deleted when its last reference is dropped, or after a crash.
-    ///
-    /// # Errors
-    /// As `create`.
-    pub fn temporary(&self, directory: &InodeRef, new: &NewInode) -> Result<InodeRef> {
-        let kind = FileKind::from_mode(new.mode).unwrap_or(FileKind::File);
-        if kind != FileKind::File {
-            return Err(Error::Invalid("a temporary file is a regular file"));
-        }
-        let plan = Plan {
-            kind,
-            new,
-            target: b"",
-        };
-        let made = self.0.names.make_unnamed(directory, plan)?;
-        self.0.store.end_call()?;
-        Ok(made)
-    }
-}
-
 /// Blob nodes for the target of a symbolic link, if it does not fit its inode.
 fn nodes_for_target(target: &[u8]) -> u32 {
     if target.len() > BODY_BYTES {
@@ -163,7 +86,7 @@ fn nodes_for_target(target: &[u8]) -> u32 {
 
 impl Names {
     /// Makes an inode; returns what `show` makes of it and its record.
-    fn make<R>(
+    pub(crate) fn make<R>(
         &self,
         directory: &InodeRef,
         name: &[u8],
@@ -389,5 +312,23 @@ impl Names {
             return Err(Attempt::Inherits(needed));
         }
         Ok(inherited)
+    }
+}
+
+impl Names {
+    /// See [`FileSystem::temporary`](crate::volume::FileSystem::temporary).
+    pub(crate) fn temporary(&self, directory: &InodeRef, new: &NewInode) -> Result<InodeRef> {
+        let kind = FileKind::from_mode(new.mode).unwrap_or(FileKind::File);
+        if kind != FileKind::File {
+            return Err(Error::Invalid("a temporary file is a regular file"));
+        }
+        let plan = Plan {
+            kind,
+            new,
+            target: b"",
+        };
+        let made = self.make_unnamed(directory, plan)?;
+        self.store.end_call()?;
+        Ok(made)
     }
 }

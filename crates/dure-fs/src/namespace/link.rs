@@ -16,7 +16,6 @@ use crate::inode::{
     Attempt, AttributeState, Inode, InodeRef, LINKS_MAX, LockedInodes, Scope, attempts,
 };
 use crate::namespace::Names;
-use crate::volume::FileSystem;
 
 /// The attributes with one more name.
 fn linked(mut attributes: AttributesRecord, held: &AttributeState) -> Result<AttributesRecord> {
@@ -34,23 +33,6 @@ fn linked(mut attributes: AttributesRecord, held: &AttributeState) -> Result<Att
 
 /// Nodes a link may dirty: the bucket, the directory's inode, the inode, its orphan slot.
 const NODES: u32 = 4;
-
-impl FileSystem {
-    /// Gives an inode another name; a temporary file its first.
-    ///
-    /// # Errors
-    /// `NotPermitted` for a directory, `TooManyLinks`, `Exists`, `NotFound` when the inode or the
-    /// directory was removed; of the name.
-    pub fn link(&self, inode: &InodeRef, directory: &InodeRef, name: &[u8]) -> Result<()> {
-        check_name(name)?;
-        let name = self.0.directories.named(name);
-        if inode.kind() == FileKind::Directory {
-            return Err(Error::NotPermitted("a directory has one name"));
-        }
-        attempts(|scope| self.0.names.try_link(inode, directory, name, scope))?;
-        self.0.store.end_call()
-    }
-}
 
 /// Lets `op` store that an inode, whose attributes the caller has locked, has one more name.
 pub(super) fn store_name(
@@ -122,5 +104,18 @@ impl Names {
             .put(state, id, name, Some(inode.id()));
         drop(buckets);
         Ok(())
+    }
+}
+
+impl Names {
+    /// See [`FileSystem::link`](crate::volume::FileSystem::link).
+    pub(crate) fn link(&self, inode: &InodeRef, directory: &InodeRef, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        let name = self.directories.named(name);
+        if inode.kind() == FileKind::Directory {
+            return Err(Error::NotPermitted("a directory has one name"));
+        }
+        attempts(|scope| self.try_link(inode, directory, name, scope))?;
+        self.store.end_call()
     }
 }

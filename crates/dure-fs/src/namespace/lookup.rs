@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 
 use dure_store::error::{Error, Result};
-use dure_store::format::bucket::NAME_MAX;
 use dure_store::format::inode::{BODY_BYTES, FLAG_LONG_LINK};
 use dure_store::format::name::FileKind;
 use dure_store::format::node::NodeKind;
@@ -14,7 +13,6 @@ use super::TARGET_MAX;
 use crate::directory::read::{Found, Listed, Listing, Name, Sight, Wanted};
 use crate::inode::{InodeRef, InodeState, Scope, asked};
 use crate::namespace::Names;
-use crate::volume::FileSystem;
 use crate::xattr::chain;
 
 /// An entry as readdir returns it.
@@ -94,7 +92,7 @@ impl Names {
     }
 
     /// The inode that `name` leads to, pinned while the name led to it.
-    pub(super) fn look_up(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
+    pub(crate) fn look_up(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
         let name = self.directories.named(name);
         if let ControlFlow::Break(known) = self.look_up_known(directory.id(), name)? {
             return Ok(known);
@@ -183,7 +181,7 @@ impl Names {
     }
 
     /// Whether the node exists and holds inodes, for numbers from outside the volume.
-    fn is_inode_node(&self, nid: Nid) -> Result<bool> {
+    pub(crate) fn is_inode_node(&self, nid: Nid) -> Result<bool> {
         if nid.0 >= self.store.layout.nids() {
             return Ok(false);
         }
@@ -195,65 +193,14 @@ impl Names {
     }
 }
 
-impl FileSystem {
-    /// The root directory.
-    ///
-    /// # Errors
-    /// `Corrupt` when it cannot be read.
-    pub fn root(&self) -> Result<InodeRef> {
-        self.0.inodes.inode(Ino::ROOT)
-    }
-
-    /// The inode with this number.
-    ///
-    /// # Errors
-    /// `NotFound` when there is none, or it has neither a name nor a user.
-    pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
-        if let Some(found) = self.0.inodes.inode_in_memory(ino)? {
-            return Ok(found);
-        }
-        if !self.0.names.is_inode_node(ino.nid())? {
-            return Err(Error::NotFound);
-        }
-        self.0.inodes.inode(ino)
-    }
-
-    /// The inode that `name` leads to in `directory`.
-    ///
-    /// # Errors
-    /// `NotDirectory`, `NameTooLong`, `NotFound` for a removed directory; of reading nodes.
-    pub fn lookup(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
-        if name.len() > NAME_MAX {
-            return Err(Error::NameTooLong);
-        }
-        self.0.names.look_up(directory, name)
-    }
-
-    /// The directory that `directory` is in; the root is in itself.
-    ///
-    /// # Errors
-    /// `NotDirectory`.
-    pub fn parent(&self, directory: &InodeRef) -> Result<Ino> {
-        if directory.kind() != FileKind::Directory {
-            return Err(Error::NotDirectory);
-        }
-        Ok(Ino(directory.inode().attributes().parent.get()))
-    }
-
-    /// Passes the entries after `cookie` (0: all) to `show` until it says stop; an entry it stops
-    /// at was not taken. The order is that of hashes. Entries that exist throughout are passed
-    /// exactly once, whatever else happens to the directory. No lock is held while `show` runs. "."
-    /// and ".." are left out.
-    ///
-    /// # Errors
-    /// `NotDirectory`; of reading buckets.
-    pub fn read_directory(
+impl Names {
+    /// See [`FileSystem::read_directory`](crate::volume::FileSystem::read_directory).
+    pub(crate) fn list(
         &self,
         directory: &InodeRef,
         cookie: u64,
         show: &mut dyn FnMut(&DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let volume = &self.0;
         let inode = directory.inode();
         if inode.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
@@ -265,12 +212,11 @@ impl FileSystem {
             listing.clear();
             let next = {
                 let state = inode.state().read();
-                inode.note_read(&volume.inodes, &state);
-                volume
-                    .directories
+                inode.note_read(&self.inodes, &state);
+                self.directories
                     .list_node(&state, from, wanted, &mut listing)?
             };
-            volume.names.note_listed(&listing);
+            self.note_listed(&listing);
             for (entry, name) in listing.iter() {
                 let Listed {
                     ino, kind, cookie, ..
@@ -292,49 +238,42 @@ impl FileSystem {
             }
         }
     }
+}
 
-    /// Copies some more entries into `batch`, starting at the place `from` (0: the beginning), and
-    /// returns the place of the rest; `None` at the end. They have no particular order, and `batch`
-    /// may be empty before the end. A caller that continues where the last call ended gets entries
-    /// that exist throughout exactly once, whatever else happens to the directory. "." and ".." are
-    /// left out.
-    ///
-    /// # Errors
-    /// `NotDirectory`; of reading buckets.
-    pub fn read_entries(
+impl Names {
+    /// See [`FileSystem::read_entries`](crate::volume::FileSystem::read_entries).
+    pub(crate) fn list_some(
         &self,
         directory: &InodeRef,
         from: u64,
         batch: &mut EntryBatch,
     ) -> Result<Option<u64>> {
-        let volume = &self.0;
         let inode = directory.inode();
         if inode.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
         batch.0.clear();
         let state = inode.state().read();
-        inode.note_read(&volume.inodes, &state);
+        inode.note_read(&self.inodes, &state);
         let mut next = Some(from);
         for _ in 0..BATCH_NODES {
             match next {
                 Some(from) if batch.len() < BATCH_ENTRIES => {
-                    next = volume
+                    next = self
                         .directories
                         .list_node(&state, from, Wanted::All, &mut batch.0)?;
                 }
                 _ => break,
             }
         }
-        volume.names.note_listed(&batch.0);
+        self.note_listed(&batch.0);
         Ok(next)
     }
+}
 
-    /// The target of a symbolic link.
-    ///
-    /// # Errors
-    /// `Invalid` for an inode that is not a symbolic link; of reading nodes.
-    pub fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>> {
+impl Names {
+    /// See [`FileSystem::read_link`](crate::volume::FileSystem::read_link).
+    pub(crate) fn read_link(&self, inode: &InodeRef) -> Result<Vec<u8>> {
         if inode.kind() != FileKind::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
@@ -342,7 +281,7 @@ impl FileSystem {
         let inode = inode.inode();
         let state = inode.state().read();
         let data = inode.data();
-        inode.note_read(&self.0.inodes, &state);
+        inode.note_read(&self.inodes, &state);
         // Caches the attributes too: `peek_target` needs the times.
         asked(inode, &state);
         let bytes = to_usize(data.size.get());
@@ -357,9 +296,9 @@ impl FileSystem {
         }
         if !long {
             let target = &data.body[..bytes];
-            self.0.names.symlinks.put(id, target);
+            self.symlinks.put(id, target);
             return Ok(target.to_vec());
         }
-        chain::load(&self.0.store, data.map_root.get(), inode.ino)?.read(bytes)
+        chain::load(&self.store, data.map_root.get(), inode.ino)?.read(bytes)
     }
 }

@@ -15,6 +15,7 @@
 //! that changes its parent depends on all its new ancestors' inodes; rmdir writes every bucket of
 //! the victim. **On a crash** each call is there wholly or not at all.
 
+mod attributes;
 mod create;
 mod link;
 mod lookup;
@@ -28,6 +29,7 @@ mod waits;
 pub use create::New;
 pub use lookup::{DirectoryEntry, EntryBatch};
 pub use peek::Peek;
+pub(crate) use remove::{Nameless, Removal};
 pub use rename::RenameMode;
 pub use set_attributes::{SetAttributes, SetTime};
 pub(crate) use symlink_cache::SymlinkCache;

@@ -19,7 +19,6 @@ use crate::directory::dentry_cache::{ABSENT, DentryCache, UNKNOWN};
 use crate::directory::read::Name;
 use crate::inode::{InodeId, InodeRef};
 use crate::namespace::Names;
-use crate::volume::FileSystem;
 
 /// What the dentry cache says about a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +37,7 @@ impl Names {
         self.directories.dentries.get(directory, name) == id.words()
     }
 
-    fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
+    pub(crate) fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
         match self.inodes.inode(id.ino()) {
             Ok(found) => Ok((found.id() == id).then_some(found)),
             Err(Error::NotFound) => Ok(None),
@@ -82,38 +81,9 @@ impl Names {
     }
 }
 
-impl FileSystem {
-    /// What `name` leads to in `directory`, if that is cached; takes no lock and writes nothing
-    /// shared.
-    #[inline]
-    #[must_use]
-    pub fn peek(&self, directory: InodeId, name: &[u8]) -> Peek {
-        match self
-            .0
-            .directories
-            .dentries
-            .get(directory, self.0.directories.named(name))
-        {
-            (UNKNOWN, _) => Peek::Unknown,
-            (ABSENT, _) => Peek::Absent,
-            words => Peek::Found(InodeId::from_words(words)),
-        }
-    }
-
-    /// A reference to the inode; `None` if it was deleted, or its number reused.
-    ///
-    /// # Errors
-    /// Of reading its node.
-    pub fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
-        self.0.names.pin(id)
-    }
-
-    /// As [`FileSystem::lookup`]; caches the answer for [`FileSystem::peek`], even that there is no
-    /// such name.
-    ///
-    /// # Errors
-    /// As [`FileSystem::lookup`].
-    pub fn look_up_and_remember(
+impl Names {
+    /// See [`FileSystem::look_up_and_remember`](crate::volume::FileSystem::look_up_and_remember).
+    pub(crate) fn look_up_and_remember(
         &self,
         directory: &InodeRef,
         name: &[u8],
@@ -121,20 +91,16 @@ impl FileSystem {
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong);
         }
-        let volume = &self.0;
         if !DentryCache::keeps(name) {
-            return volume.names.look_up(directory, name);
+            return self.look_up(directory, name);
         }
-        let name = volume.directories.named(name);
+        let name = self.directories.named(name);
         let state = directory.inode().state().read();
-        volume
-            .names
-            .look_up_settled(directory, &state, name, |found| {
-                let answer = found.map(InodeRef::id);
-                volume
-                    .directories
-                    .dentries
-                    .put(&state, directory.id(), name, answer);
-            })
+        self.look_up_settled(directory, &state, name, |found| {
+            let answer = found.map(InodeRef::id);
+            self.directories
+                .dentries
+                .put(&state, directory.id(), name, answer);
+        })
     }
 }

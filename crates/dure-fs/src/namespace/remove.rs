@@ -16,14 +16,13 @@ use crate::inode::{
     Access, Attempt, FreeSlot, Inode, InodeRef, LocalRef, LockedInodes, Scope, Weight, attempts,
 };
 use crate::namespace::Names;
-use crate::volume::FileSystem;
 
 /// Nodes a removal may dirty: the bucket, the inode, an orphan slot.
 const NODES: u32 = 3;
 
 /// What becomes of an inode that loses its last name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Nameless {
+pub(crate) enum Nameless {
     /// It is deleted when its last reference is dropped, possibly at once.
     Deleted,
     /// The caller gets a reference to it.
@@ -56,49 +55,9 @@ impl Loss<'_> {
     }
 }
 
-impl FileSystem {
-    /// Removes a name of anything but a directory; deletes the inode with its last name and user.
-    ///
-    /// # Errors
-    /// `NotFound`, `IsDirectory`, `NotDirectory`; of the name.
-    pub fn unlink(&self, directory: &InodeRef, name: &[u8]) -> Result<()> {
-        let removed = (Removal::Unlink, Nameless::Deleted);
-        self.0.names.remove(directory, name, removed).map(drop)
-    }
-
-    /// As [`FileSystem::unlink`], and returns the inode if that was its last name: it is deleted
-    /// when its last reference is dropped.
-    ///
-    /// # Errors
-    /// As [`FileSystem::unlink`].
-    pub fn unlink_and_keep(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
-        let removed = (Removal::Unlink, Nameless::Kept);
-        self.0.names.remove(directory, name, removed)
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// `NotFound`, `NotEmpty`, `NotDirectory`; of the name.
-    pub fn rmdir(&self, directory: &InodeRef, name: &[u8]) -> Result<()> {
-        let removed = (Removal::Rmdir, Nameless::Deleted);
-        self.0.names.remove(directory, name, removed).map(drop)
-    }
-
-    /// As [`FileSystem::rmdir`], and returns the directory, which is deleted when its last
-    /// reference is dropped.
-    ///
-    /// # Errors
-    /// As [`FileSystem::rmdir`].
-    pub fn rmdir_and_keep(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
-        let removed = (Removal::Rmdir, Nameless::Kept);
-        self.0.names.remove(directory, name, removed)
-    }
-}
-
 /// The calling function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Removal {
+pub(crate) enum Removal {
     Unlink,
     Rmdir,
 }
@@ -125,7 +84,7 @@ fn more_names(inode: &Inode) -> Error {
 
 impl Names {
     /// Removes a name; returns the inode if it has no name left and the caller keeps it.
-    fn remove(
+    pub(crate) fn remove(
         &self,
         directory: &InodeRef,
         name: &[u8],

@@ -13,9 +13,8 @@ use dure_store::format::name::FileKind;
 use dure_store::space::OpClass;
 
 use crate::directory::DirectoryState;
-use crate::inode::{Access, Attributes, Inode, InodeRef, InodeState, MODE_BITS, attempts};
+use crate::inode::{Access, Inode, InodeState, MODE_BITS, attempts};
 use crate::namespace::Names;
-use crate::volume::FileSystem;
 use crate::xattr;
 
 /// A time to set.
@@ -63,7 +62,7 @@ impl SetTime {
 }
 
 impl SetAttributes {
-    fn needs_operation(&self) -> bool {
+    pub(super) fn needs_operation(&self) -> bool {
         *self
             != SetAttributes {
                 size: self.size,
@@ -106,7 +105,7 @@ impl SetAttributes {
         self.atime.is_some() || self.mtime.is_some() || self.ctime.is_some()
     }
 
-    fn check_times(&self) -> Result<()> {
+    pub(super) fn check_times(&self) -> Result<()> {
         let now = Time::default();
         self.atime.map_or(Ok(now), |time| time.resolve(now))?;
         self.mtime.map_or(Ok(now), |time| time.resolve(now))?;
@@ -115,40 +114,8 @@ impl SetAttributes {
     }
 }
 
-impl FileSystem {
-    /// Sets attributes, and returns all of them.
-    ///
-    /// # Errors
-    /// As [`FileSystem::change_attributes`].
-    pub fn set_attributes(&self, inode: &InodeRef, set: &SetAttributes) -> Result<Attributes> {
-        self.change_attributes(inode, set)?;
-        self.attributes(inode)
-    }
-
-    /// Sets attributes; the size first, the others in one operation.
-    ///
-    /// # Errors
-    /// `IsDirectory` or `Invalid` for the size of what is no regular file, `Invalid` for a
-    /// malformed time.
-    pub fn change_attributes(&self, inode: &InodeRef, set: &SetAttributes) -> Result<()> {
-        self.0.store.check_writable()?;
-        set.check_times()?;
-        if let Some(size) = set.size {
-            match inode.kind() {
-                FileKind::File => self.0.files.truncate(inode, size)?,
-                FileKind::Directory => return Err(Error::IsDirectory),
-                _ => return Err(Error::Invalid("only regular files have a size to set")),
-            }
-        }
-        if set.needs_operation() {
-            self.0.names.set_attributes(inode.inode(), set)?;
-        }
-        self.0.store.end_call()
-    }
-}
-
 impl Names {
-    fn set_attributes(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
+    pub(super) fn set_attributes(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
         attempts(|_| {
             // chmod of an inode with an access control list changes the list as well.
             let extended = match set.mode {

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::inode::InodeId;
 use crate::namespace::Names;
-use crate::volume::{AccessTime, FileSystem};
+use crate::volume::AccessTime;
 
 const WORDS: usize = 15;
 const WAYS: usize = 4;
@@ -42,7 +42,7 @@ impl SymlinkCache {
         SymlinkCache(SeqLockTable::new(records.max(1)))
     }
 
-    fn get(&self, link: InodeId) -> Option<Vec<u8>> {
+    pub(crate) fn get(&self, link: InodeId) -> Option<Vec<u8>> {
         let (bytes, words) = self.0.find(link.place(), |words| target_of(words, link))?;
         let words = words.map(u64::to_le_bytes);
         Some(words.as_bytes()[..to_usize(bytes)].to_vec())
@@ -70,7 +70,7 @@ impl SymlinkCache {
 
 impl Names {
     /// Whether a read of the link leaves its access time unchanged.
-    fn reads_unnoticed(&self, link: InodeId) -> bool {
+    pub(crate) fn reads_unnoticed(&self, link: InodeId) -> bool {
         let policy = self.access_time;
         if policy == AccessTime::Never || self.inodes.options.read_only {
             return true;
@@ -79,16 +79,6 @@ impl Names {
             let now = self.store.now();
             shown.atime == now || !policy.wants(shown.atime, (shown.mtime, shown.ctime), now)
         })
-    }
-}
-
-impl FileSystem {
-    /// The target of the symbolic link, if it is cached; takes no lock and writes nothing shared.
-    /// Otherwise [`FileSystem::read_link`] finds it and caches it for the next call.
-    #[must_use]
-    pub fn peek_target(&self, link: InodeId) -> Option<Vec<u8>> {
-        let target = self.0.names.symlinks.get(link)?;
-        self.0.names.reads_unnoticed(link).then_some(target)
     }
 }
 

@@ -26,7 +26,7 @@ use self::acl::{Acl, Equivalence};
 use self::chain::Chain;
 pub use self::stream::XattrMode;
 use crate::inode::{Access, Attempt, Inode, InodeRef, Inodes, SET_GROUP_ID, attempts};
-use crate::volume::{AttributeRule, FileSystem};
+use crate::volume::AttributeRule;
 
 /// What becomes of set-group-id when an access control list is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,103 +185,6 @@ pub(crate) fn inherit(
     Ok(Inherited { stream: own, mode })
 }
 
-impl FileSystem {
-    /// The value of an extended attribute; `None` when it is not there.
-    ///
-    /// # Errors
-    /// `Invalid`, `NameTooLong`, `NotSupported` for the name; of reading its nodes.
-    pub fn get_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        attribute::check_name(name)?;
-        let inode = inode.inode();
-        if inode.attributes().xattr_root.get() == 0 {
-            return Ok(None);
-        }
-        let loaded = load(&self.0.store, inode)?;
-        Ok(stream::get(&loaded.stream, name)?.map(<[u8]>::to_vec))
-    }
-
-    /// The names of all extended attributes.
-    ///
-    /// # Errors
-    /// Of reading its nodes.
-    pub fn list_xattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
-        let loaded = load(&self.0.store, inode.inode())?;
-        stream::attributes(&loaded.stream)
-            .map(|a| Ok(a?.name.to_vec()))
-            .collect()
-    }
-
-    /// Sets an extended attribute, in one operation. An access control list also sets the mode
-    /// bits.
-    ///
-    /// # Errors
-    /// As [`FileSystem::set_xattr_by`].
-    pub fn set_xattr(
-        &self,
-        inode: &InodeRef,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.set_xattr_by(inode, name, value, (mode, SetGid::Keep))
-    }
-
-    /// As `FileSystem::set_xattr`, for a caller that may have to clear set-group-id.
-    ///
-    /// # Errors
-    /// `Exists`, `NoAttribute` by `mode`; `AttributeTooLarge` beyond 64 KiB, `NoSpace` beyond 128
-    /// KiB in all; `Invalid`, `NameTooLong`, `NotSupported` for the name or a malformed list.
-    pub fn set_xattr_by(
-        &self,
-        inode: &InodeRef,
-        name: &[u8],
-        value: &[u8],
-        (mode, set_gid): (XattrMode, SetGid),
-    ) -> Result<()> {
-        self.0.store.check_writable()?;
-        attribute::check_name(name)?;
-        let bits = check_acl(inode, name, value)?;
-        self.0.xattrs.change_xattr(inode.inode(), |new, record| {
-            if let Some((bits, equivalence)) = bits {
-                let special = match set_gid {
-                    SetGid::Keep => record.mode.get() & !0o777,
-                    SetGid::Drop => record.mode.get() & !(0o777 | SET_GROUP_ID),
-                };
-                record.mode = (special | bits).into();
-                if equivalence == Equivalence::Whole {
-                    // The mode bits are the whole list: none is stored, but `mode` is still
-                    // checked.
-                    stream::set(new, name, b"", mode)?;
-                    stream::remove(new, name)?;
-                    return Ok(());
-                }
-            }
-            stream::set(new, name, value, mode)
-        })
-    }
-
-    /// Removes an extended attribute. Removing an access control list that is not there succeeds:
-    /// every inode has the one of its mode bits.
-    ///
-    /// # Errors
-    /// `NoAttribute` when it is not there.
-    pub fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
-        self.0.store.check_writable()?;
-        attribute::check_name(name)?;
-        let removed = self.0.xattrs.change_xattr(inode.inode(), |new, _| {
-            if stream::remove(new, name)? {
-                Ok(())
-            } else {
-                Err(Error::NoAttribute)
-            }
-        });
-        match removed {
-            Err(Error::NoAttribute) if attribute::is_acl(name) => Ok(()),
-            removed => removed,
-        }
-    }
-}
-
 /// Validates an access control list; returns the mode bits that an access list stands for.
 fn check_acl(inode: &InodeRef, name: &[u8], value: &[u8]) -> Result<Option<(u32, Equivalence)>> {
     let access = name == attribute::ACCESS;
@@ -333,5 +236,79 @@ impl Xattrs {
             Ok(())
         })?;
         self.store.end_call()
+    }
+}
+
+impl Xattrs {
+    /// See [`FileSystem::get_xattr`](crate::volume::FileSystem::get_xattr).
+    pub(crate) fn get(&self, inode: &InodeRef, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        attribute::check_name(name)?;
+        let inode = inode.inode();
+        if inode.attributes().xattr_root.get() == 0 {
+            return Ok(None);
+        }
+        let loaded = load(&self.store, inode)?;
+        Ok(stream::get(&loaded.stream, name)?.map(<[u8]>::to_vec))
+    }
+}
+
+impl Xattrs {
+    /// See [`FileSystem::list_xattr`](crate::volume::FileSystem::list_xattr).
+    pub(crate) fn list(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
+        let loaded = load(&self.store, inode.inode())?;
+        stream::attributes(&loaded.stream)
+            .map(|a| Ok(a?.name.to_vec()))
+            .collect()
+    }
+}
+
+impl Xattrs {
+    /// See [`FileSystem::set_xattr_by`](crate::volume::FileSystem::set_xattr_by).
+    pub(crate) fn set(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        value: &[u8],
+        (mode, set_gid): (XattrMode, SetGid),
+    ) -> Result<()> {
+        self.store.check_writable()?;
+        attribute::check_name(name)?;
+        let bits = check_acl(inode, name, value)?;
+        self.change_xattr(inode.inode(), |new, record| {
+            if let Some((bits, equivalence)) = bits {
+                let special = match set_gid {
+                    SetGid::Keep => record.mode.get() & !0o777,
+                    SetGid::Drop => record.mode.get() & !(0o777 | SET_GROUP_ID),
+                };
+                record.mode = (special | bits).into();
+                if equivalence == Equivalence::Whole {
+                    // The mode bits are the whole list: none is stored, but `mode` is still
+                    // checked.
+                    stream::set(new, name, b"", mode)?;
+                    stream::remove(new, name)?;
+                    return Ok(());
+                }
+            }
+            stream::set(new, name, value, mode)
+        })
+    }
+}
+
+impl Xattrs {
+    /// See [`FileSystem::remove_xattr`](crate::volume::FileSystem::remove_xattr).
+    pub(crate) fn remove(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
+        self.store.check_writable()?;
+        attribute::check_name(name)?;
+        let removed = self.change_xattr(inode.inode(), |new, _| {
+            if stream::remove(new, name)? {
+                Ok(())
+            } else {
+                Err(Error::NoAttribute)
+            }
+        });
+        match removed {
+            Err(Error::NoAttribute) if attribute::is_acl(name) => Ok(()),
+            removed => removed,
+        }
     }
 }

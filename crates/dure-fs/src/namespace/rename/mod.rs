@@ -31,7 +31,6 @@ use crate::inode::{
 };
 use crate::namespace::Names;
 use crate::ranks::RENAME;
-use crate::volume::FileSystem;
 
 /// Nodes a rename may dirty: two buckets, two directories' inodes, two inodes, an orphan slot.
 const NODES: u32 = 7;
@@ -75,50 +74,21 @@ struct Plan<'v> {
     scope: Scope,
 }
 
-impl FileSystem {
-    /// Moves a name. Two names of one inode stay as they are. Before replacing a file, writes back
-    /// the data of the file that moves, so that a crash does not leave an empty file under the
-    /// name.
-    ///
-    /// # Errors
-    /// `NotFound`, `Exists` (`NoReplace`), `IsDirectory`, `NotDirectory`, `NotEmpty`, `Loop`,
-    /// `NoSpace`; of the names.
-    pub fn rename(
-        &self,
-        from_dir: &InodeRef,
-        from: &[u8],
-        to_dir: &InodeRef,
-        to: &[u8],
-        mode: RenameMode,
-    ) -> Result<()> {
-        let names = self.0.names.names((from_dir, from), (to_dir, to), None);
-        self.0
-            .names
-            .rename(names, mode, Nameless::Deleted)
-            .map(drop)
-    }
-
-    /// As [`FileSystem::rename`], and returns the inode whose last name was taken, if there is one:
-    /// it is deleted when its last reference is dropped.
-    ///
-    /// # Errors
-    /// As [`FileSystem::rename`].
-    pub fn rename_and_keep(
+impl Names {
+    /// See [`FileSystem::rename`](crate::volume::FileSystem::rename); returns the inode that has lost
+    /// its last name, if `nameless` keeps it.
+    pub(crate) fn rename(
         &self,
         from: (&InodeRef, &[u8]),
         to: (&InodeRef, &[u8]),
         mode: RenameMode,
+        nameless: Nameless,
     ) -> Result<Option<InodeRef>> {
-        let names = self.0.names.names(from, to, None);
-        self.0.names.rename(names, mode, Nameless::Kept)
+        self.rename_pair(self.pair(from, to, None), mode, nameless)
     }
 
-    /// As [`FileSystem::rename_and_keep`], and gives the old name to a new inode of any type but
-    /// directory and symlink, at the same moment: `RENAME_WHITEOUT`.
-    ///
-    /// # Errors
-    /// As [`FileSystem::rename`]; `Invalid` for an exchange.
-    pub fn rename_leaving(
+    /// See [`FileSystem::rename_leaving`](crate::volume::FileSystem::rename_leaving).
+    pub(crate) fn rename_leaving(
         &self,
         from: (&InodeRef, &[u8]),
         to: (&InodeRef, &[u8]),
@@ -128,14 +98,12 @@ impl FileSystem {
         if mode == RenameMode::Exchange {
             return Err(Error::Invalid("an exchange leaves no old name"));
         }
-        let left = self.0.names.make_unnamed(from.0, New::Node(left).plan()?)?;
-        let names = self.0.names.names(from, to, Some(&left));
-        self.0.names.rename(names, mode, Nameless::Kept)
+        let left = self.make_unnamed(from.0, New::Node(left).plan()?)?;
+        let names = self.pair(from, to, Some(&left));
+        self.rename_pair(names, mode, Nameless::Kept)
     }
-}
 
-impl Names {
-    fn names<'a>(
+    fn pair<'a>(
         &self,
         (from_dir, from): (&'a InodeRef, &'a [u8]),
         (to_dir, to): (&'a InodeRef, &'a [u8]),
@@ -150,8 +118,7 @@ impl Names {
         }
     }
 
-    /// Moves a name; returns the inode if it has no name left and the caller keeps it.
-    fn rename(
+    fn rename_pair(
         &self,
         names: NamePair<'_>,
         mode: RenameMode,

@@ -145,7 +145,7 @@ impl Files {
     }
 
     /// Waits for pages, and puts in memory what counts of them.
-    pub(in crate::file) fn end_readings(&self, inode: &Arc<Inode>, readings: Readings) {
+    pub(crate) fn end_readings(&self, inode: &Arc<Inode>, readings: Readings) {
         let mut grant = Grant::of_credit(self, readings.credit);
         for Reading {
             first,
@@ -169,7 +169,7 @@ impl Files {
     }
 
     /// Nobody wants these pages any more.
-    pub(in crate::file) fn give_readings_up(&self, readings: Readings) {
+    pub(crate) fn give_readings_up(&self, readings: Readings) {
         drop(Grant::of_credit(self, readings.credit));
     }
 }

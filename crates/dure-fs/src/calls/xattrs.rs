@@ -1,0 +1,65 @@
+//! Extended attributes.
+
+use dure_store::error::Result;
+
+use crate::inode::InodeRef;
+use crate::volume::FileSystem;
+use crate::xattr::SetGid;
+use crate::xattr::stream::XattrMode;
+
+impl FileSystem {
+    /// The value of an extended attribute; `None` when it is not there.
+    ///
+    /// # Errors
+    /// `Invalid`, `NameTooLong`, `NotSupported` for the name; of reading its nodes.
+    pub fn get_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.0.xattrs.get(inode, name)
+    }
+
+    /// The names of all extended attributes.
+    ///
+    /// # Errors
+    /// Of reading its nodes.
+    pub fn list_xattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
+        self.0.xattrs.list(inode)
+    }
+
+    /// Sets an extended attribute, in one operation. An access control list also sets the mode
+    /// bits.
+    ///
+    /// # Errors
+    /// As [`FileSystem::set_xattr_by`].
+    pub fn set_xattr(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.set_xattr_by(inode, name, value, (mode, SetGid::Keep))
+    }
+
+    /// As `FileSystem::set_xattr`, for a caller that may have to clear set-group-id.
+    ///
+    /// # Errors
+    /// `Exists`, `NoAttribute` by `mode`; `AttributeTooLarge` beyond 64 KiB, `NoSpace` beyond 128
+    /// KiB in all; `Invalid`, `NameTooLong`, `NotSupported` for the name or a malformed list.
+    pub fn set_xattr_by(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        value: &[u8],
+        how: (XattrMode, SetGid),
+    ) -> Result<()> {
+        self.0.xattrs.set(inode, name, value, how)
+    }
+
+    /// Removes an extended attribute. Removing an access control list that is not there succeeds:
+    /// every inode has the one of its mode bits.
+    ///
+    /// # Errors
+    /// `NoAttribute` when it is not there.
+    pub fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
+        self.0.xattrs.remove(inode, name)
+    }
+}
