@@ -58,7 +58,7 @@ use super::bytes::split;
 use super::marks::PendingMarks;
 use super::ranges::Range as HeldRange;
 use super::read::{Begun, ReadMode};
-use super::seek::SeekTarget;
+use super::seek_hint::SeekTarget;
 use super::state::{FileState, Stamp};
 use super::sync::SyncScope;
 use super::write::Room;

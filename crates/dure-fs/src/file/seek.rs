@@ -9,20 +9,11 @@ use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::Arc;
 
 use super::Files;
-use super::seek_hint::{Behind, Stretch};
+use super::seek_hint::{Behind, SeekTarget, Stretch};
 use crate::inode::Inode;
 
 /// Pages looked at before the inode lock is released for a moment.
 pub(super) const STEP_PAGES: u64 = 1 << 16;
-
-/// What to look for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SeekTarget {
-    /// Bytes that were written.
-    Data,
-    /// Bytes that were not.
-    Hole,
-}
 
 /// The answer, if it takes no lock: see [`super::seek_hint`].
 fn known(inode: &Inode, offset: u64, target: SeekTarget) -> Option<Option<u64>> {

@@ -24,7 +24,14 @@ use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::SequenceCount;
 use dure_sync::atomic::{AtomicU64, Ordering};
 
-use super::SeekTarget;
+/// What to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTarget {
+    /// Bytes that were written.
+    Data,
+    /// Bytes that were not.
+    Hole,
+}
 
 /// What comes behind the data of a stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

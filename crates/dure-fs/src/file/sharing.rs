@@ -5,12 +5,10 @@ use dure_sync::range_lock::RangeLock;
 use dure_sync::{OnceLock, PerCoreRwLock};
 
 use super::cached::Growth;
-use super::direct::StoredTime;
 use super::marks::OverwriteMarks;
 use super::seek_hint::Stretches;
+use super::stored_time::StoredTime;
 use super::sync_rounds::SyncRounds;
-use crate::file::Files;
-use crate::inode::{Inode, InodeState};
 use crate::ranks::{OVERWRITES, RANGE};
 use crate::volume::RangeWait;
 
@@ -52,6 +50,19 @@ impl Sharing {
         self.contended.get().map(|contended| &**contended)
     }
 
+    /// Tasks contend for the file. The caller holds the inode exclusively.
+    pub(super) fn make_contended(&self, ranges: RangeLock<RANGE>, wait: RangeWait) {
+        self.contended.get_or_init(|| {
+            Box::new(Contended {
+                ranges,
+                wait,
+                growth: Growth::default(),
+                overwrites: Overwrites::default(),
+                sync_rounds: SyncRounds::default(),
+            })
+        });
+    }
+
     /// The range lock, and how it is taken.
     #[inline]
     pub(super) fn ranges(&self) -> Option<(&RangeLock<RANGE>, RangeWait)> {
@@ -64,58 +75,27 @@ impl Sharing {
     pub(crate) fn growth(&self) -> Option<&Growth> {
         self.contended().map(|contended| &contended.growth)
     }
+
+    /// Of overwrites without a page cache.
+    #[inline]
+    pub(super) fn overwrites(&self) -> Option<&Overwrites> {
+        self.contended().map(|contended| &contended.overwrites)
+    }
+
+    /// Rounds of fsyncs.
+    pub(super) fn sync_rounds(&self) -> Option<&SyncRounds> {
+        self.contended().map(|contended| &contended.sync_rounds)
+    }
 }
 
-impl Inode {
-    /// The sharing, made if it is not there. The caller holds the inode.
-    #[cold]
-    pub(super) fn sharing(&self) -> &Sharing {
-        self.sharing.get_or_init(Box::default)
+impl Overwrites {
+    /// Their last operations that may not be valid yet.
+    pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
+        self.marks.all()
     }
 
-    /// What tasks that overwrite the file share; `None`: it is not contended.
-    #[inline]
-    pub(crate) fn overwrites(&self) -> Option<&Overwrites> {
-        let contended = self.sharing.get()?.contended()?;
-        Some(&contended.overwrites)
-    }
-
-    /// The rounds of its fsyncs; `None`: it is not contended.
-    pub(super) fn sync_rounds(&self) -> Option<&SyncRounds> {
-        let contended = self.sharing.get()?.contended()?;
-        Some(&contended.sync_rounds)
-    }
-
-    /// The last operations that overwrote pages under the shared lock and may not be valid yet, one
-    /// per journal at most.
-    pub(crate) fn overwrite_marks(&self) -> impl Iterator<Item = Mark> {
-        let overwrites = self.overwrites().into_iter();
-        overwrites.flat_map(|overwrites| overwrites.marks.all())
-    }
-
-    /// An operation that overwrote pages has joined. The caller holds the state shared, and the file
-    /// is contended.
-    pub(super) fn overwritten(&self, journals: usize, mark: Mark) {
-        let overwrites = self.overwrites().expect("the file is contended");
-        overwrites.marks.note(journals, mark);
-    }
-
-    /// Tasks contend for the file: from now on calls take ranges, and pages may be added under the
-    /// shared lock. The caller holds the inode exclusively; without a page cache also the write-back
-    /// lock, which it gives up before it changes anything more.
-    #[cold]
-    pub(super) fn make_contended(&self, _exclusive: &mut InodeState, files: &Files) {
-        let config = files.options.range_lock;
-        if !config.policy().is_whole_file() {
-            self.sharing().contended.get_or_init(|| {
-                Box::new(Contended {
-                    ranges: RangeLock::within(config, &files.inodes.range_words),
-                    wait: files.options.range_wait,
-                    growth: Growth::default(),
-                    overwrites: Overwrites::default(),
-                    sync_rounds: SyncRounds::default(),
-                })
-            });
-        }
+    /// One of them has joined the log of one of `journals` journals.
+    pub(super) fn note(&self, journals: usize, mark: Mark) {
+        self.marks.note(journals, mark);
     }
 }

@@ -19,19 +19,9 @@ use dure_sync::{CoreId, Mutex, PerCore};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::inode::Inodes;
+use super::Inodes;
+use super::orphan_place::{OrphanPlace, SLOT_BYTES};
 use crate::ranks::ORPHANS;
-
-const SLOT_BYTES: usize = size_of::<OrphanSlot>();
-
-/// The place of a slot on the medium.
-#[derive(Debug, Clone)]
-pub(crate) struct OrphanPlace {
-    node: NodeRef,
-    granule: u8,
-    slot: u8,
-    partition: CoreId,
-}
 
 #[derive(Debug, Default)]
 struct List {
@@ -73,25 +63,6 @@ impl Drop for FreeSlot<'_> {
         if let Some(place) = self.place.take() {
             self.orphans.give(place);
         }
-    }
-}
-
-impl OrphanPlace {
-    fn write(&self, op: &mut Op<'_>, ino: u64, intent: u64) {
-        let slot = OrphanSlot {
-            ino: U64::new(ino),
-            intent: U64::new(intent),
-        };
-        let offset = usize::from(self.slot) * SLOT_BYTES;
-        let bytes = offset..offset + SLOT_BYTES;
-        op.edit(&self.node, self.granule)
-            .part(bytes)
-            .copy_from_slice(slot.as_bytes());
-    }
-
-    /// Lets `op` clear the slot; the caller calls `Orphans::give` once `op` has finished.
-    pub(crate) fn clear(&self, op: &mut Op<'_>) {
-        self.write(op, 0, 0);
     }
 }
 

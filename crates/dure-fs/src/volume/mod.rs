@@ -13,6 +13,7 @@ mod memory;
 mod mount;
 mod nvram;
 mod options;
+mod owners;
 mod rules;
 mod service;
 mod statistics;

@@ -32,7 +32,6 @@ use dure_sync::{CachePadded, PerCoreReadGuard, PerCoreRwLock, RwLockWriteGuard};
 
 use crate::file::map::NodeRoom;
 use crate::file::state::FileState;
-use crate::inode::{Inode, InodeState};
 use crate::ranks::GROWTH;
 
 /// What waits for the next holder of the exclusive inode lock.
@@ -86,19 +85,5 @@ impl Growth {
             self.waiting.store(true, Ordering::Relaxed);
         }
         held
-    }
-}
-
-impl Inode {
-    /// The size of the file, as far as it matters to a call that goes no further than `end`: calls
-    /// within the settled size do not read the line that appends change.
-    #[inline]
-    pub(super) fn size_up_to(&self, shared: &InodeState, end: u64) -> u64 {
-        let settled = shared.file().size();
-        if end <= settled {
-            settled
-        } else {
-            self.state().seek_hint().size()
-        }
     }
 }

@@ -169,3 +169,17 @@ impl Files {
         Some((len, copy_hits(state, offset, &mut rest[..len], writers)?))
     }
 }
+
+impl Inode {
+    /// The size of the file, as far as it matters to a call that goes no further than `end`: calls
+    /// within the settled size do not read the line that appends change.
+    #[inline]
+    pub(super) fn size_up_to(&self, shared: &InodeState, end: u64) -> u64 {
+        let settled = shared.file().size();
+        if end <= settled {
+            settled
+        } else {
+            self.state().seek_hint().size()
+        }
+    }
+}

@@ -9,7 +9,8 @@ use dure_store::units::BLOCK_BYTES_U64;
 use super::growth::Growth;
 use crate::file::Files;
 use crate::file::map::MapReader;
-use crate::file::seek::{STEP_PAGES, SeekTarget, stretch};
+use crate::file::seek::{STEP_PAGES, stretch};
+use crate::file::seek_hint::SeekTarget;
 use crate::inode::{Inode, InodeState};
 
 impl Files {

@@ -21,5 +21,3 @@
 mod read;
 mod truncate;
 mod write;
-
-pub(super) use write::StoredTime;

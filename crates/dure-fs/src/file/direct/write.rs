@@ -43,8 +43,6 @@ use crate::volume::RangeRule;
 
 use overwrite::is_overwrite;
 
-pub(in crate::file) use times::StoredTime;
-
 /// Pages of one step.
 const STEP_PAGES: u64 = 64;
 /// Pages of one step of a write that is done wholly or not at all: 1 MiB at any offset.

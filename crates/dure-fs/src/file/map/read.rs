@@ -8,7 +8,11 @@ use dure_store::units::{BlockNo, Ino, Nid};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
-use super::path::{self, ChildPlace, FILE_PAGES_MAX, HEIGHT_MAX, SlotPlace};
+use super::path::{
+    self, ChildPlace, FILE_PAGES_MAX, HEIGHT_MAX, SlotPlace, height_for, node_start,
+};
+
+use super::room::{NodePlaces, whole_path};
 use crate::file::Files;
 use crate::inode::Inode;
 
@@ -209,6 +213,23 @@ pub(super) fn check_root(data: &DataHead) -> Result<u32> {
         want: u64::from(root != 0),
         got: u64::from(height),
     })
+}
+
+impl MapReader<'_> {
+    /// The nodes that do not exist down to the leaf that starts at `leaf`.
+    ///
+    /// # Errors
+    /// As [`MapReader::slot`].
+    pub(crate) fn missing_nodes(&mut self, leaf: u64) -> Result<NodePlaces> {
+        let height = self.height()?;
+        if height_for(leaf) > height {
+            return Ok(whole_path(height, leaf));
+        }
+        let missing = self.missing_levels(leaf)?;
+        Ok((1..=missing)
+            .map(|level| (level, node_start(leaf, level)))
+            .collect())
+    }
 }
 
 /// A child of the index `nid`.

@@ -17,12 +17,10 @@
 
 use std::collections::BTreeSet;
 
-use dure_store::error::Result;
 use dure_store::format::slot::{DIRECT_SLOTS, LEAF_SLOTS};
 use smallvec::SmallVec;
 
 use super::path::{height_for, node_start};
-use super::read::MapReader;
 
 /// A node of a map: its height, and the first page below it.
 pub(crate) type NodePlace = (u32, u64);
@@ -125,21 +123,4 @@ pub(crate) fn whole_path(height: u32, leaf: u64) -> NodePlaces {
     let grown = height.max(1) + 1..=needed;
     extend(&mut places, grown.map(|level| (level, DIRECT_SLOTS)));
     places
-}
-
-impl MapReader<'_> {
-    /// The nodes that do not exist down to the leaf that starts at `leaf`.
-    ///
-    /// # Errors
-    /// As [`MapReader::slot`].
-    pub(crate) fn missing_nodes(&mut self, leaf: u64) -> Result<NodePlaces> {
-        let height = self.height()?;
-        if height_for(leaf) > height {
-            return Ok(whole_path(height, leaf));
-        }
-        let missing = self.missing_levels(leaf)?;
-        Ok((1..=missing)
-            .map(|level| (level, node_start(leaf, level)))
-            .collect())
-    }
 }

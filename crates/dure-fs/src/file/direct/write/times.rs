@@ -22,24 +22,16 @@ use std::mem::offset_of;
 use dure_store::format::inode::{DataHead, Time};
 use dure_store::op::Op;
 use dure_store::units::Mark;
-use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::{Mutex, MutexGuard};
+use dure_sync::MutexGuard;
+use dure_sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 use crate::file::Files;
 use crate::file::state::Stamp;
+use crate::file::stored_time::StoredTime;
 use crate::inode::times::nanos;
 use crate::inode::{Inode, StateChange};
 use crate::ranks::OVERWRITE_TIMES;
-
-/// The time that an overwrite of a contended file stored last.
-#[derive(Debug, Default)]
-pub(in crate::file) struct StoredTime {
-    /// Held by a task that stores times under the shared inode lock.
-    storing: Mutex<OVERWRITE_TIMES, ()>,
-    /// In ns since 1970; 0: none. Written by a holder of the mutex.
-    last: AtomicU64,
-}
 
 /// The time that an operation is to store.
 #[derive(Debug)]
