@@ -3,7 +3,7 @@
 //! **Problem.** A log-structured volume writes in long runs only while it has free segments; what
 //! is deleted leaves holes.
 //!
-//! **Structure.** [`Cleaner::clean`] picks victims ([`Space::victims`]: greedy when segments are
+//! **Structure.** [`Cleaner::clean`] picks victims ([`victims`](dure_store::space::Space::victims): greedy when segments are
 //! short, cost-benefit otherwise), keeps allocation out of them, and asks the segment summaries who
 //! owns each live block. A node image is moved by making its node dirty: the next checkpoint writes
 //! it elsewhere ([`images`]). Data is read, verified, written elsewhere, and its slots changed by

@@ -21,8 +21,8 @@ pub enum Begun<R = UnderWay> {
     UnderWay(usize, R),
 }
 
-/// What of a read is under way. It ends by [`FileSystem::end_read`] or
-/// [`FileSystem::cancel_read`], else it holds memory of the page cache as long as the volume is
+/// What of a read is under way. It ends by [`end_read`](crate::volume::FileSystem::end_read) or
+/// [`cancel_read`](crate::volume::FileSystem::cancel_read), else it holds memory of the page cache as long as the volume is
 /// mounted.
 #[derive(Debug)]
 #[must_use = "a read that was begun has to end"]

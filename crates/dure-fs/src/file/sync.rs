@@ -37,7 +37,7 @@ impl Files {
     /// memory.
     ///
     /// # Errors
-    /// As [`FileSystem::fsync`].
+    /// As [`fsync`](crate::volume::FileSystem::fsync).
     #[inline]
     pub(super) fn end_data_call(&self, inode: &Arc<Inode>) -> Result<()> {
         match self.options.absorbs_all {

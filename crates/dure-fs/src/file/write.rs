@@ -21,7 +21,7 @@ pub(crate) enum Room {
     Part,
     /// It fails.
     Whole,
-    /// It takes of what was promised ([`FileSystem::promise_room`]), then as `Part`.
+    /// It takes of what was promised ([`promise_room`](crate::volume::FileSystem::promise_room)), then as `Part`.
     Promised,
 }
 

@@ -32,7 +32,7 @@ pub struct DirectoryEntry<'a> {
 const BATCH_ENTRIES: usize = 64;
 const BATCH_NODES: usize = 8;
 
-/// Entries copied by [`FileSystem::read_entries`]. Its memory is reused.
+/// Entries copied by [`read_entries`](crate::volume::FileSystem::read_entries). Its memory is reused.
 #[derive(Debug, Default)]
 pub struct EntryBatch(Listing);
 

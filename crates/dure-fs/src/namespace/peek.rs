@@ -2,10 +2,10 @@
 //!
 //! **Problem.** A path leads through directories that every core walks through; a lock or a
 //! reference for each of them would write lines that all cores share. **Structure.** An [`InodeId`]
-//! names an inode without keeping it in memory. [`FileSystem::peek`] and
-//! [`FileSystem::peek_attributes`] answer from the dentry cache and the attribute cache, writing
-//! nothing; what is not cached, [`FileSystem::look_up_and_remember`] and [`FileSystem::attributes`]
-//! find under locks and insert there. [`FileSystem::pin`] makes a reference out of an id.
+//! names an inode without keeping it in memory. [`peek`](crate::volume::FileSystem::peek) and
+//! [`peek_attributes`](crate::volume::FileSystem::peek_attributes) answer from the dentry cache and the attribute cache, writing
+//! nothing; what is not cached, [`look_up_and_remember`](crate::volume::FileSystem::look_up_and_remember) and [`attributes`](crate::volume::FileSystem::attributes)
+//! find under locks and insert there. [`pin`](crate::volume::FileSystem::pin) makes a reference out of an id.
 //!
 //! **Invariants.** Every answer was true at a moment between the call and its return. The inode of
 //! an id may be deleted and its number reused: a caller that finds this asks again with locks.
