@@ -13,7 +13,7 @@ use crate::owner::{BlockUse, NodeUse, PairName};
 
 issues! {
     /// One copy of the superblock is not usable; the other one counts.
-    Warning SuperblockCopy {
+    Error SuperblockCopy {
         /// Its block.
         at: u64,
         /// What is wrong with it.
@@ -27,7 +27,7 @@ issues! {
     } => "the two superblocks differ from byte {offset} on; the first one counts";
 
     /// A medium of the volume has lost what says which it is; its stamp says so, too.
-    Warning MediumHead {
+    Error MediumHead {
         /// Which medium, from 1.
         medium: usize,
         /// Where it was when the volume was made.
@@ -35,7 +35,7 @@ issues! {
     } => "medium {medium}, which was {path}: its head is destroyed; the other media have what it said";
 
     /// A medium has lost what says which mount it took part in: an old copy would not be noticed.
-    Warning MediumStamp {
+    Error MediumStamp {
         /// Which medium, from 1.
         medium: usize,
         /// Where it was when the volume was made.

@@ -81,6 +81,18 @@ macro_rules! issues {
     };
 }
 
+impl IssueKind {
+    /// Whether something is lost that another place on the volume says as well.
+    pub(crate) fn is_lost_copy(&self) -> bool {
+        matches!(
+            self,
+            IssueKind::SuperblockCopy { .. }
+                | IssueKind::MediumHead { .. }
+                | IssueKind::MediumStamp { .. }
+        )
+    }
+}
+
 mod kinds;
 
 pub use kinds::IssueKind;

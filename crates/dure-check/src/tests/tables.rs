@@ -26,7 +26,7 @@ pub(super) const CASES: &[Case] = &[
         kind: "SuperblockCopy",
         make: || changed(|disk| disk.damage(0, |block| block[200] ^= 1)),
         expect: &[
-            "warning: superblock at block 0 is bad, the other copy counts: corrupt: superblock \
+            "error: superblock at block 0 is bad, the other copy counts: corrupt: superblock \
                    checksum at block 0: expected 0xc0702e2d, found 0x33009d52; run `dure check`",
         ],
     },

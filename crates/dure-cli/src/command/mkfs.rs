@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use dure_bench::count::Count;
 use dure_bench::say;
 use dure_block::file::FileDevice;
 use dure_block::nvm::{self, Nvm};
@@ -36,11 +37,11 @@ pub(crate) fn run(args: &Mkfs) -> Result<u8> {
     let layout = result?;
     let segments = u64::from(layout.segments) * u64::from(layout.segment_blocks) * BLOCK;
     say!(
-        "{}: {} volume, {} for files and nodes, {} journals, uuid {}",
+        "{}: {} volume, {} for files and nodes, {}, uuid {}",
         path.display(),
         Size(layout.bytes()),
         Size(segments),
-        layout.journals,
+        Count::of(layout.journals, "journal"),
         uuid::Uuid::from_bytes(layout.superblock.uuid)
     );
     Ok(exit::OK)

@@ -257,7 +257,7 @@ fn a_volume_is_measured_young_and_aged() {
         "aged",
         "--workload",
         "overwrite-fsync",
-        "--fill",
+        "--full",
         "3",
         "--churn",
         "2",

@@ -5,6 +5,7 @@ use plotters::prelude::*;
 
 use super::Report;
 use super::cause::Cause;
+use crate::count::Count;
 use crate::report::short;
 
 const WIDTH: u32 = 900;
@@ -49,10 +50,11 @@ pub(super) fn svg(report: &Report) -> Result<String> {
             legend
                 .draw(&PathElement::new([(10, y + 5), (40, y + 5)], style))
                 .context("drawing")?;
-            let (jobs, cause) = (series.ends_at_jobs, series.cause.name());
+            let jobs = Count::of(series.ends_at_jobs, "job");
+            let cause = series.cause.name();
             let name = match series.cause {
-                Cause::None => format!("{}; {cause} to {jobs} jobs", series.name()),
-                _ => format!("{}; ends at {jobs} jobs: {cause}", series.name()),
+                Cause::None => format!("{}; {cause} to {jobs}", series.name()),
+                _ => format!("{}; ends at {jobs}: {cause}", series.name()),
             };
             legend
                 .draw(&Text::new(name, (48, y), ("sans-serif", 13)))

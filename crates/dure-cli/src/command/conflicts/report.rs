@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use dure_bench::count::Count;
 use dure_bench::say;
 use dure_fs::MountOptions;
 use dure_sim::conflicts::{
@@ -213,9 +214,9 @@ impl Report {
 impl Class {
     fn print(&self) {
         say!(
-            "{} of {} pairs, of {} the only one ({})",
+            "{} of {}, of {} the only one ({})",
             self.class,
-            self.count,
+            Count::of(self.count, "pair"),
             self.alone,
             self.justified.unwrap_or("not justified")
         );
