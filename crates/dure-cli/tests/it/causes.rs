@@ -140,7 +140,7 @@ const CAUSES: [(&str, &[&str]); 31] = [
     ("get v.img /no m", &["v.img: stat /no: no such file"]),
     (
         "put v.img file /no/dir/x",
-        &["v.img: create /no/dir/x: no such file"],
+        &["v.img: open /no/dir/x: no such file"],
     ),
     ("top m", &["m: not mounted", "`dure info --journal`"]),
 ];
