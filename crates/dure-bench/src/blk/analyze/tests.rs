@@ -124,16 +124,21 @@ fn a_device_in_memory_is_bound_by_the_core_and_shown_in_all_forms() {
 struct Loop(String);
 
 impl Loop {
+    /// `None` where none can be made or used: loop devices are root's.
     fn of(image: &Path) -> Option<Loop> {
         std::fs::write(image, vec![7; 4 << 20]).unwrap();
         let output = std::process::Command::new("losetup")
             .args(["--find", "--show"])
             .arg(image)
-            .output();
-        let device = String::from_utf8_lossy(&output.ok()?.stdout)
-            .trim()
-            .to_owned();
-        (!device.is_empty() && fio::is_installed()).then_some(Loop(device))
+            .output()
+            .ok()?;
+        let device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if !output.status.success() || device.is_empty() {
+            return None;
+        }
+        let device = Loop(device);
+        let opens = std::fs::File::open(&device.0).is_ok();
+        (opens && fio::is_installed()).then_some(device)
     }
 
     fn analyzed(&self, options: &str) -> Report {
