@@ -19,7 +19,6 @@ pub mod aim7;
 pub mod blk;
 pub mod buffered;
 pub mod checkpoint;
-pub mod count;
 pub mod device;
 mod directory;
 pub mod filebench;

@@ -136,7 +136,7 @@ vanishes() {
     wait $load
     status=$?
     cat /tmp/load.log
-    [ $status -eq 1 ] && grep -q "$node: read of 1 blocks at block [0-9]* failed" /tmp/load.log &&
+    [ $status -eq 1 ] && grep -q "$node: read of 1 block at block [0-9]* failed" /tmp/load.log &&
         ! grep -q panicked /tmp/load.log
 }
 

@@ -21,9 +21,9 @@ use serde::Serialize;
 
 use super::device;
 use super::job::{Access, Job, Tally};
-use crate::count::Count;
 use crate::interrupt;
 use crate::options::core_of;
+use dure_block::count::Count;
 
 /// Requests of each core that are kept for the table of phases.
 const RECORDS_PER_CORE: usize = 1 << 16;

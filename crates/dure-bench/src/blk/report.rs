@@ -14,9 +14,9 @@ use serde::Serialize;
 use super::job::Tally;
 use super::load::{Done, Engine, Load, Pattern};
 use super::phases::{self, PhaseRow};
-use crate::count::Count;
 use crate::measure::{f64_of, histogram};
 use crate::report::{Columns, plain_table};
+use dure_block::count::Count;
 
 /// Requests of one direction.
 #[derive(Debug, Serialize)]

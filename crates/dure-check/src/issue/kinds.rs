@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use dure_block::count::Count;
 use dure_store::format::node::NodeKind;
 use dure_store::units::{GranuleId, Ino, Nid};
 
@@ -133,7 +134,7 @@ issues! {
     Warning NotClean {
         /// Complete transactions found in the logs.
         transactions: u64,
-    } => "the volume was not unmounted cleanly; the check looked at what a mount will recover from {transactions} transactions";
+    } => "the volume was not unmounted cleanly; the check looked at what a mount will recover from {}", Count::of(*transactions, "transaction");
 
     /// The volume was mounted without a log and not unmounted: a mount refuses it.
     Error Unlogged {} => "the volume was mounted with journal=none and was not unmounted: what was written since \
@@ -566,7 +567,7 @@ issues! {
         count: u32,
         /// The first of them.
         first: u64,
-    } => "segment {segment}: {count} blocks from {first} on belong to nothing but are live in the SIT";
+    } => "segment {segment}: {} from {first} on, live in the SIT without an owner", Count::of(*count, "block");
 
     /// A SIT entry counts its bits wrongly.
     Error SitCount {
@@ -596,7 +597,7 @@ issues! {
         count: u32,
         /// The first of them.
         first: u64,
-    } => "segment {segment}: the summary names the wrong owner of {count} blocks from {first} on";
+    } => "segment {segment}: the summary names the wrong owner of {} from {first} on", Count::of(*count, "block");
 
     /// A page does not match its checksum.
     Error DataChecksum {

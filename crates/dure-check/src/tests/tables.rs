@@ -223,9 +223,7 @@ pub(super) const CASES: &[Case] = &[
                 });
             })
         },
-        expect: &[
-            "warning: segment 9: 2 blocks from 392 on belong to nothing but are live in the SIT",
-        ],
+        expect: &["warning: segment 9: 2 blocks from 392 on, live in the SIT without an owner"],
     },
     Case {
         kind: "SitCount",
@@ -256,6 +254,6 @@ pub(super) const CASES: &[Case] = &[
                 disk.reseal(pair_kind::SUMMARY, first, |payload| payload[16] = 200);
             })
         },
-        expect: &["warning: segment 2: the summary names the wrong owner of 1 blocks from 160 on"],
+        expect: &["warning: segment 2: the summary names the wrong owner of 1 block from 160 on"],
     },
 ];

@@ -1,8 +1,8 @@
 //! `dure check`, with the exit codes of fsck(8).
 
 use anyhow::{Context, Result};
-use dure_bench::count::Count;
 use dure_bench::{note, say};
+use dure_block::count::Count;
 use dure_block::nvm::Nvm;
 use dure_check::{CheckOptions, Data, Issue, IssueKind, Progress, Repair, Report, Severity, check};
 use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo, VolumeState};

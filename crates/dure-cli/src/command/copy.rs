@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use dure::{Cause, Session, tree};
-use dure_bench::count::Count;
 use dure_bench::say;
+use dure_block::count::Count;
 
 use crate::args::Copy;
 use crate::exit;

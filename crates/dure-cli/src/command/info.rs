@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use dure_bench::count::Count;
 use dure_bench::say;
+use dure_block::count::Count;
 use dure_block::nvm::Nvm;
 use dure_fs::format::media::{Medium, MediumKind};
 use dure_fs::format::sit::SegmentUse;

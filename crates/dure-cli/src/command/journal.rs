@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
-use dure_bench::count::Count;
+use dure_block::count::Count;
 use dure_block::nvm::Nvm;
 use dure_fs::{JournalInfo, JournalsInfo, RecoveryPlan};
 use serde_json::json;

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use dure_bench::count::Count;
 use dure_bench::say;
+use dure_block::count::Count;
 use dure_block::file::FileDevice;
 use dure_block::nvm::{self, Nvm};
 use dure_block::{Device, share};

@@ -1,8 +1,8 @@
 //! `dure trim`.
 
 use anyhow::{Context, Result, bail};
-use dure_bench::count::Count;
 use dure_bench::say;
+use dure_block::count::Count;
 use dure_block::{Lba, Queue, QueueConfig};
 use dure_fs::{VolumeInfo, VolumeState};
 

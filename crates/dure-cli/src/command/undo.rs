@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use dure_bench::count::Count;
 use dure_bench::{note, say};
 use dure_block::Device;
+use dure_block::count::Count;
 use dure_block::nvm::Nvm;
 use dure_check::{UndoDevice, UndoFile};
 use dure_sync::Arc;

@@ -9,7 +9,7 @@
 use serde::Serialize;
 
 use super::sweep::{FixedLoad, Point};
-use crate::count::Count;
+use dure_block::count::Count;
 
 /// Of the highest rate, what counts as reaching it.
 const REACHED: f64 = 0.95;

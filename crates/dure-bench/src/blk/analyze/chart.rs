@@ -5,8 +5,8 @@ use plotters::prelude::*;
 
 use super::Report;
 use super::cause::Cause;
-use crate::count::Count;
 use crate::report::{LABELS, axis, short};
+use dure_block::count::Count;
 
 const WIDTH: u32 = 900;
 const CHART: u32 = 380;

@@ -24,10 +24,10 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::load::{Pattern, Work};
-use crate::count::Count;
 use crate::measure::f64_of;
 use crate::report::{Columns, plain_table};
 use cause::{Cause, Series};
+use dure_block::count::Count;
 
 /// `dure blk analyze`.
 #[derive(Debug, Clone, clap::Args)]

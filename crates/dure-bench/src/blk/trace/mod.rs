@@ -23,8 +23,8 @@ use serde::Serialize;
 
 use super::load::{self, Load};
 use super::phases::{self, PhaseRow};
-use crate::count::Count;
 use crate::report::{Columns, plain_table};
+use dure_block::count::Count;
 use event::{Event, Passage, Passages};
 use kernel::Disk;
 

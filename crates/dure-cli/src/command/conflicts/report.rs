@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use dure_bench::count::Count;
 use dure_bench::say;
+use dure_block::count::Count;
 use dure_fs::MountOptions;
 use dure_sim::conflicts::{
     Exception, Line, Options, Place, REAL_MEETINGS, REPEATS, Survey, survey,

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
-use dure_bench::count::Count;
 use dure_bench::{interrupt, note, say};
+use dure_block::count::Count;
 use dure_check::{CheckOptions, Data, check};
 use dure_fs::{FileSystem, FormatOptions};
 use dure_sync::clock;

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dure_bench::count::Count;
 use dure_bench::interrupt;
+use dure_block::count::Count;
 use dure_fuse::mount::Lazy;
 use dure_sync::{clock, thread};
 

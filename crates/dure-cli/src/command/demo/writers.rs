@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use dure_bench::count::Count;
+use dure_block::count::Count;
 use dure_sync::{Mutex, thread};
 
 use super::directory;

@@ -8,9 +8,9 @@ mod remount;
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result, bail};
-use dure_bench::count::Count;
 use dure_bench::{note, say};
 use dure_block::Device;
+use dure_block::count::Count;
 use dure_block::file::DeviceClaim;
 use dure_block::nvm::Medium;
 use dure_fs::{Durability, FileSystem, MountOptions, RecoveryStatistics};

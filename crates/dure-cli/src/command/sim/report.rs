@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use dure_bench::count::Count;
 use dure_bench::say;
+use dure_block::count::Count;
 use dure_sim::crash::campaign::Tally;
 use serde::{Deserialize, Serialize};
 

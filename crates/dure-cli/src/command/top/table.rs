@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use dure_bench::count::Count;
+use dure_block::count::Count;
 
 use crate::live::wire::{JournalCounts, Logged, Snapshot, WorkerCounts};
 use crate::size::Size;

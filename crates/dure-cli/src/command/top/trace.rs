@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use dure_bench::count::Count;
 use dure_bench::note;
+use dure_block::count::Count;
 use dure_sync::thread;
 
 use crate::args::Top;
