@@ -557,7 +557,7 @@ issues! {
         count: u32,
         /// The first of them.
         first: u64,
-    } => "segment {segment}: {count} used blocks from {first} on are free in the SIT";
+    } => "segment {segment}: {} from {first} on, free in the SIT", Count::of(*count, "used block");
 
     /// Blocks are live in the SIT but belong to nothing.
     Warning SitLeak {

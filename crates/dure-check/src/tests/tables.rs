@@ -211,7 +211,7 @@ pub(super) const CASES: &[Case] = &[
                 });
             })
         },
-        expect: &["error: segment 2: 2 used blocks from 160 on are free in the SIT"],
+        expect: &["error: segment 2: 2 used blocks from 160 on, free in the SIT"],
     },
     Case {
         kind: "SitLeak",

@@ -70,7 +70,7 @@ pub struct Mount {
         short = 'o',
         long = "options",
         value_delimiter = ',',
-        value_name = "OPTION[,OPTION...]"
+        value_name = "OPT"
     )]
     pub options: Vec<String>,
     /// First switch FUSE over io_uring on, for the whole machine until its next boot (as root): calls

@@ -5,6 +5,7 @@ mod bench;
 mod causes;
 mod collected;
 mod copy;
+mod counts;
 mod documents;
 mod emulated;
 mod exit_status;
