@@ -4,16 +4,17 @@
 //! number of cores; what fsync promised must survive a crash, and no crash may show a page or a
 //! size that never was.
 //!
-//! **Structure.** [`map`] finds slots; `read`, `write`, `seek`, `truncate` and `allocate` are the
-//! calls, and `sync` makes what they did durable. They check their arguments, take [`ranges`], and
-//! ask the [`body`], which says where the content is: [`cached`], with pages in memory, or [`direct`],
-//! in persistent memory. `placing` is what both need before pages get other blocks.
+//! **Structure.** [`Files`] owns all of it. [`map`] finds slots; `write`, `seek`, `truncate` and
+//! `allocate` change and find data, and `sync` makes it durable. They check their arguments, take
+//! [`ranges`], and ask the [`body`], which says where the content is: [`cached`], with pages in memory,
+//! or [`direct`], in persistent memory. `placing` is what both need before pages get other blocks.
+//! `delete` frees what an inode owns when its last user leaves, and `relieve` makes room for inodes.
 //!
 //! **Policies.** `page_cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
 //! `page_cache=none`: they are read and written where they lie.
 //! `range_lock=inode`, and `rwsem`, the baseline, whose readers have one count: the inode's
-//! reader/writer lock is the range lock. Readers of a file hold it shared, a writer exclusively. `tree`, `bitmap`, `segment`: writers of a contended
-//! file lock [`ranges`].
+//! reader/writer lock is the range lock. Readers of a file hold it shared, a writer exclusively.
+//! `tree`, `bitmap`, `segment`: writers of a contended file lock [`ranges`].
 //!
 //! # Invariants
 //! Lock order: range < write-back mutex < inode < lists. `file.size` >= `data.size`, and

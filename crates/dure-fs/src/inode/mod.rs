@@ -1,10 +1,11 @@
 //! Inodes in memory.
 //!
 //! **Problem.** Many cores use many inodes; an inode that was unlinked while open must live on
-//! until its last user leaves, and must not outlive a crash. **Structure.** An [`Inode`] is the one
-//! object in memory for an inode number, found through the sharded [`InodeCache`]. [`InodeRef`] is
-//! a pin (`pin.rs`). [`InodePools`] give out free inode numbers per partition, [`Orphans`] the
-//! slots that name unlinked inodes on the medium.
+//! until its last user leaves, and must not outlive a crash. **Structure.** [`Inodes`] owns them. An
+//! [`Inode`] is the one object in memory for an inode number, found through the sharded [`InodeCache`].
+//! [`InodeRef`] is a pin (`pin.rs`). [`InodePools`] give out free inode numbers per partition,
+//! [`Orphans`] the slots that name unlinked inodes on the medium. What takes their content apart is
+//! above them, and reached through [`Above`].
 //!
 //! **Invariants.** There is at most one `Inode` per number. Attributes and data are in their
 //! granules only. Data changes under the exclusive inode lock, so it stays as it is for all who
