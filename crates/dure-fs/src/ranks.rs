@@ -1,6 +1,8 @@
 //! Lock ranks of dure-fs: a thread takes locks in ascending rank only. `docs/design/locking.md` has
 //! the whole table; dure-sync checks it in debug builds and in simulation.
 
+/// Pages of a file that a task is reading, for others that miss them; held over I/O.
+pub const MISS: u8 = 39;
 /// Directories that change their parent: one such rename at a time.
 pub const RENAME: u8 = 40;
 /// A range of a file that tasks share; held over I/O.
@@ -33,6 +35,8 @@ pub const INODE_POOL: u8 = 76;
 pub const INODE_SHARD: u8 = 80;
 /// What is measured of a partition's write-back; a leaf.
 pub const DIRTY_METER: u8 = 139;
+/// A part of the pages that tasks are reading; a leaf.
+pub const MISS_LIST: u8 = 134;
 /// Inodes that a core has listed; a leaf.
 pub const LAST_LISTED: u8 = 136;
 /// A shard of the parts of files that are read ahead; a leaf.

@@ -59,7 +59,7 @@ pub use state::Stamp;
 pub use sync::SyncScope;
 pub(crate) use write::Room;
 
-pub(crate) use cached::{Growth, PAGE_BYTES, PageCache, ReadAhead, Readings};
+pub(crate) use cached::{Growth, Misses, PAGE_BYTES, PageCache, ReadAhead, Readings};
 pub(crate) use marks::PendingMarks;
 pub(crate) use relieve::FilesOfInodes;
 pub(crate) use seek_hint::{SeekHint, VisibleSize};
@@ -125,6 +125,8 @@ pub(crate) struct Files {
     /// Where the content is.
     pub(crate) body: Body,
     pub(crate) pages: PageCache,
+    /// Pages that tasks are reading.
+    pub(crate) misses: Misses,
     /// Parts of files that the device is reading ahead.
     pub(crate) read_ahead: ReadAhead,
 }

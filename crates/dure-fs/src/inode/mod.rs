@@ -92,6 +92,8 @@ pub(crate) const LINKS_MAX: u32 = 1 << 31;
 /// What the mount options say about inodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InodeOptions {
+    /// Where new inodes get their numbers.
+    pub(crate) alloc: AllocPolicy,
     pub(crate) read_only: bool,
     /// When reads of a file or symbolic link change its access time, and those of a directory.
     pub(crate) access_times: (AccessTime, AccessTime),
@@ -133,12 +135,7 @@ pub(crate) struct InodeShares {
 
 impl Inodes {
     /// Those of a store that was just mounted; none is in memory.
-    pub(crate) fn new(
-        store: Arc<Store>,
-        alloc: AllocPolicy,
-        options: InodeOptions,
-        shares: InodeShares,
-    ) -> Inodes {
+    pub(crate) fn new(store: Arc<Store>, options: InodeOptions, shares: InodeShares) -> Inodes {
         let InodeShares { cores, .. } = shares;
         let counters = InodeCounters::default();
         counters.used.add(store.inodes_found);
@@ -147,7 +144,7 @@ impl Inodes {
             options,
             cache: InodeCache::new(shares.inodes, cores),
             attribute_cache: Arc::new(AttributeCache::new(shares.table_bytes)),
-            pools: InodePools::new(cores, alloc),
+            pools: InodePools::new(cores, options.alloc),
             orphans: Orphans::new(cores),
             access_times: AccessTimes::new(cores),
             last_listed: LastListed::new(cores),

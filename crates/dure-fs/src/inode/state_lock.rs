@@ -51,13 +51,13 @@ use crate::ranks::{ATTRIBUTES, INODE, WRITEBACK};
 pub(crate) struct Home {
     store: Weak<Store>,
     /// For the deletion at the last unpin.
-    above: Box<dyn Above>,
+    above: Arc<dyn Above>,
     attribute_cache: Arc<AttributeCache>,
     file_lock: Policy,
 }
 
 impl Home {
-    pub(super) fn new(inodes: &Inodes, above: Box<dyn Above>) -> Home {
+    pub(super) fn new(inodes: &Inodes, above: Arc<dyn Above>) -> Home {
         Home {
             store: Arc::downgrade(&inodes.store),
             above,

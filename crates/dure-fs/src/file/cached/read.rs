@@ -10,6 +10,7 @@
 
 mod ahead;
 mod miss;
+mod misses;
 mod readings;
 
 use dure_store::error::Result;
@@ -24,6 +25,7 @@ use crate::inode::{Inode, InodeState};
 use crate::volume::RangeRule;
 
 pub(crate) use self::ahead::ReadAhead;
+pub(crate) use self::misses::Misses;
 pub(crate) use self::readings::Readings;
 
 /// Whether others may write to pages concurrently with a reader.
