@@ -23,7 +23,7 @@ pub struct Measuring {
     pub repeat: u32,
     /// Seconds of one measurement, as in 30 or 0.2 [default: 0.2; locks 0.02, filebench 1,
     /// aim7 2].
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<f64>,
     /// The same in milliseconds.
     #[arg(long, value_name = "MS", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]

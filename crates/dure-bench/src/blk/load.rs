@@ -23,6 +23,7 @@ use super::device;
 use super::job::{Access, Job, Tally};
 use crate::interrupt;
 use crate::options::core_of;
+use dure_block::count::Count;
 
 /// Requests of each core that are kept for the table of phases.
 const RECORDS_PER_CORE: usize = 1 << 16;
@@ -190,9 +191,9 @@ pub struct Work {
     /// Bytes that are used, as in 64M or 1G [default: 256M of null and ram, all of a file].
     #[arg(long, value_parser = bytes, value_name = "SIZE")]
     pub size: Option<u64>,
-    /// Seconds.
-    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
-    pub runtime: f64,
+    /// Seconds of one measurement.
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
+    pub seconds: f64,
     /// Merge requests submitted together that continue one another.
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t = MergeKind::None, default_missing_value = "both")]
     pub merge: MergeKind,
@@ -355,7 +356,7 @@ pub(super) fn run_jobs(
     job: impl Fn(u16) -> Result<Job>,
     show: impl Show,
 ) -> Result<Done> {
-    let ns = run_ns(load.work.runtime);
+    let ns = run_ns(load.work.seconds);
     // Jobs that have ended; only tells the bar to, hence Relaxed.
     let (ended, start) = (AtomicU64::new(0), clock::monotonic_ns());
     let tallies: Result<Vec<Tally>> = thread::scope(|scope| {
@@ -390,7 +391,11 @@ pub(super) fn show(load: &Load, ns: u64, ended: &dyn Fn() -> bool) {
     let style = ProgressStyle::with_template("[{bar:40}] {percent}%, {eta} left, {msg}");
     let bar = ProgressBar::new(ns)
         .with_style(style.expect("the template is right").progress_chars("=> "))
-        .with_message(format!("{} jobs on {}", load.jobs, load.work.device));
+        .with_message(format!(
+            "{} on {}",
+            Count::of(load.jobs, "job"),
+            load.work.device
+        ));
     let start = clock::monotonic_ns();
     while !ended() {
         bar.set_position((clock::monotonic_ns() - start).min(ns));

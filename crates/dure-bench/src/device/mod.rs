@@ -28,16 +28,16 @@ pub struct Device {
     #[command(flatten)]
     pub targets: Targets,
     /// Workloads [default: all].
-    #[arg(long = "workload", value_enum)]
+    #[arg(long = "workload", value_name = "NAME", value_enum)]
     pub workloads: Vec<Workload>,
     /// MiB of the file that threads share, and of all own files together; each file is rounded down
     /// to a power of two.
     #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    pub file: u64,
+    pub file_mib: u64,
     /// Use files in directories past the page cache (`O_DIRECT`); a volume always caches.
     #[arg(long)]
     pub directio: bool,
-    /// Reads that a thread of `random-read-deep` has under way [default: 32].
+    /// Reads that a thread of `random-read-deep` has under way.
     #[arg(long, default_value_t = 32, value_name = "READS", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub depth: u16,
     /// Files of 6,000 bytes, 1,000 in a directory, of the workloads that find none of them in memory.
@@ -162,7 +162,7 @@ impl Bench for Device {
         let part = |number| Part {
             number,
             of: threads,
-            bytes: self.file << 20,
+            bytes: self.file_mib << 20,
             depth: self.depth.into(),
         };
         let own = tree.clone();

@@ -43,13 +43,13 @@ pub struct Mount {
         default_values = ["transport=device", "transport=uring"])]
     pub options: Vec<String>,
     /// Files of the tree that is unpacked, of 12 KiB on average.
-    #[arg(long, default_value_t = 6000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 6000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub files: u32,
     /// Size in MiB of the file that is read and written.
     #[arg(long, default_value_t = 128, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub file_mib: u64,
     /// Seconds of small writes, and at most of small reads.
-    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = crate::options::seconds)]
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = crate::options::seconds)]
     pub seconds: f64,
     /// Measurements of each figure; their median counts.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -33,10 +33,10 @@ use crate::target::options_of;
 #[derive(Debug, clap::Args)]
 pub struct Recovery {
     /// Log to recover, in MiB, of all journals together.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub size_mib: u64,
     /// What fills the logs [default: all].
-    #[arg(long = "fill", value_enum)]
+    #[arg(long = "logs", value_name = "NAME", value_enum)]
     pub fills: Vec<Fill>,
     /// Instead of those volumes in memory one in a file, with so many files of a page each: mounts
     /// after a crash that has left logs of that size, and after an unmount.

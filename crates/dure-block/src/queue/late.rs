@@ -15,6 +15,7 @@ use dure_sync::{CachePadded, clock};
 
 use super::tag::WORD_STEP;
 use super::{Queue, Tag};
+use crate::count::Count;
 use crate::{Lba, Op};
 
 const OPS: [Op; 4] = [Op::Read, Op::Write, Op::Flush, Op::Discard];
@@ -109,7 +110,10 @@ impl fmt::Display for LateRequest {
         let seconds = waited.as_secs_f64();
         match op {
             Op::Flush => write!(f, "{device}: a flush")?,
-            _ => write!(f, "{device}: {op} of {blocks} blocks at block {lba}")?,
+            _ => {
+                let blocks = Count::of(*blocks, "block");
+                write!(f, "{device}: {op} of {blocks} at block {lba}")?;
+            }
         }
         write!(f, " has not returned for {seconds:.1} s")
     }
@@ -292,7 +296,7 @@ mod tests {
                 late = queue.late(&mut watch);
                 thread::sleep(Duration::from_millis(1));
             }
-            assert_eq!(told(&late), ["stuck: read of 1 blocks at block 63"]);
+            assert_eq!(told(&late), ["stuck: read of 1 block at block 63"]);
             free(&device);
         });
     }

@@ -20,7 +20,7 @@ use crate::args::Umount;
 use crate::exit;
 use crate::live::client::{Client, Waited};
 use crate::live::wire::{Reply, Request};
-use crate::mounts::source_of;
+use crate::mounts::{is_mounted, source_of};
 use crate::volume::{self, Access};
 
 /// How long the server may take to write back and close.
@@ -57,6 +57,8 @@ fn unmount(directory: &Path, lazy: Lazy) -> Result<()> {
     };
     match number.map(Errno::from_raw_os_error) {
         Some(Errno::INVAL) => bail!("{at}: nothing is mounted there"),
+        // Of a user the helper is in the way: it is not there, or says it in other words.
+        None if !is_mounted(directory) => bail!("{at}: nothing is mounted there"),
         Some(Errno::BUSY) => bail!(
             "{at}: busy: a process has a file open there, or works there (`fuser -vm {at}` names it); with \
              --lazy it is taken away at once, and closed when that ends"

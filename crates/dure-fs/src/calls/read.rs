@@ -1,9 +1,11 @@
 //! Reading.
 
+use std::ops::Range;
+
 use dure_store::error::Result;
 use dure_store::units::to_u64;
 
-use crate::file::{Begun, ReadMode, UnderWay, regular};
+use crate::file::{Advice, Begun, ReadMode, UnderWay, regular};
 use crate::inode::InodeRef;
 use crate::volume::FileSystem;
 
@@ -83,6 +85,17 @@ impl FileSystem {
     /// Looks whether reads that were begun have got further, and waits for nothing.
     pub fn poll_reads(&self) {
         self.0.store.region.poll();
+    }
+
+    /// Takes a hint about `bytes` of a file: pages that will be needed are read ahead, as many as a
+    /// part of the page cache holds, and those that will not leave memory if they were written back.
+    /// Nothing is waited for but the inode lock; without a page cache nothing happens.
+    ///
+    /// # Errors
+    /// `Invalid` when the inode is not a regular file.
+    pub fn advise(&self, inode: &InodeRef, bytes: Range<u64>, advice: Advice) -> Result<()> {
+        self.0.files.advise(regular(inode)?, &bytes, advice);
+        Ok(())
     }
 
     /// Whether such a read would wait for the medium or for another task, as far as can be told

@@ -23,6 +23,7 @@
 //!
 //! **On a crash** see `cached::writeback` and `truncate`.
 
+mod advise;
 mod allocate;
 pub(crate) mod body;
 mod bytes;
@@ -50,6 +51,7 @@ mod tests;
 mod truncate;
 mod write;
 
+pub use advise::Advice;
 pub use allocate::AllocateMode;
 pub use extents::Extents;
 pub use map::FILE_BYTES_MAX;

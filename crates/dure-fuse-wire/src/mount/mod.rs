@@ -135,8 +135,8 @@ pub enum MountError {
 fn no_fuse(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "FUSE is needed to mount, and is closed to this process: a container has to be started \
-             with the device (--device /dev/fuse)"
+            "FUSE is needed to mount, and is closed to this process: root opens it to users (`chmod a+rw \
+             /dev/fuse`); a container has to be started with the device (--device /dev/fuse)"
         }
         _ => "FUSE is needed to mount (load the fuse module)",
     }

@@ -90,7 +90,7 @@ pub(super) fn measure(load: &Load) -> Result<Measured> {
         .arg(format!("--bs={}", work.bs))
         .arg(format!("--iodepth={}", work.iodepth))
         .arg(format!("--numjobs={}", load.jobs))
-        .arg(format!("--runtime={}ms", (work.runtime * 1e3).ceil()))
+        .arg(format!("--runtime={}ms", (work.seconds * 1e3).ceil()))
         .arg(format!("--ioengine={name}"))
         .args(more);
     if !work.rw.writes() {

@@ -223,7 +223,7 @@ const TAG_NS: u64 = 10_000;
 /// runs; why not, where it does not.
 fn told_by_kernel(load: &Load) -> Result<std::result::Result<(Vec<PhaseRow>, f64), String>> {
     let mut shorter = load.clone();
-    shorter.work.runtime = (load.work.runtime * STAMPED_PART).max(0.01);
+    shorter.work.seconds = (load.work.seconds * STAMPED_PART).max(0.01);
     let ended = AtomicBool::new(false);
     let (run, stamps) = thread::scope(|scope| {
         let run = scope.spawn(|| {
@@ -301,7 +301,7 @@ fn point(engine: &'static str, load: &Load, device: &Arc<dyn Device>) -> Result<
 /// The phases of a run with stamps.
 fn stamped(load: &Load, device: &Arc<dyn Device>) -> Result<Vec<PhaseRow>> {
     let mut stamped = load.clone();
-    stamped.work.runtime = (load.work.runtime * STAMPED_PART).max(0.01);
+    stamped.work.seconds = (load.work.seconds * STAMPED_PART).max(0.01);
     let queue = load.queue_on(Arc::clone(device), Stamping::On);
     load::run_quietly(&stamped, &queue)?;
     Ok(phases::rows(&Phases::of(&queue.take_trace())))

@@ -110,6 +110,12 @@ impl PageStore {
         }
     }
 
+    /// As [`Pages::remove_clean`].
+    pub(crate) fn remove_clean(&mut self, range: Range<u64>, taken: impl FnMut(Frame)) -> usize {
+        let pages = self.0.as_mut();
+        pages.map_or(0, |pages| pages.remove_clean(range, taken))
+    }
+
     /// As [`Pages::evict`].
     pub(crate) fn evict(&mut self, want: usize, taken: impl FnMut(Frame)) -> usize {
         let pages = self.0.as_mut();

@@ -18,13 +18,16 @@
 //! window wait for the one that ends it.
 //! **On a crash** nothing is lost.
 
+use std::ops::Range;
+
 use dure_store::error::Result;
-use dure_store::units::{Ino, Nid, to_u64, to_usize};
+use dure_store::units::{BLOCK_BYTES_U64, Ino, Nid, to_u64, to_usize};
 use dure_sync::{Arc, CachePadded, Mutex};
 
 use super::miss::RUN_PAGES_MAX;
 use super::readings::Readings;
 use crate::file::Files;
+use crate::file::bytes::pages_up_to;
 use crate::file::map::MapReader;
 use crate::inode::Inode;
 use crate::ranks::{READ_AHEAD, READ_AHEAD_LIST};
@@ -195,6 +198,21 @@ impl Files {
         for number in first..first + WINDOWS_AHEAD {
             // What cannot be read ahead says so to its reader.
             let _is_read_then = self.begin_window(inode, number, page);
+        }
+    }
+
+    /// Submits the windows of these bytes, as many as there is room for.
+    pub(in crate::file) fn read_ahead_of(&self, inode: &Arc<Inode>, bytes: Range<u64>) {
+        let window = self.read_ahead.window_pages;
+        let first = bytes.start / BLOCK_BYTES_U64;
+        let windows = first / window..pages_up_to(bytes.end).div_ceil(window);
+        let room = self.read_ahead.windows_max * self.read_ahead.shards.len();
+        if bytes.is_empty() || !self.store.reads_wait() {
+            return;
+        }
+        for number in windows.take(room) {
+            // What cannot be read ahead says so to its reader.
+            let _is_read_then = self.begin_window(inode, number, first);
         }
     }
 

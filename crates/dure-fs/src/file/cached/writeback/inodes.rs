@@ -150,7 +150,7 @@ impl Files {
         let written = self.write_back_held(inode, Way::Blocks, Extent::All);
         self.unlist_clean(inode);
         if written.is_ok() {
-            self.drop_clean_pages(inode);
+            self.leave_memory(inode);
         }
     }
 
