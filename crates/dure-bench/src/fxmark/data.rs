@@ -138,7 +138,7 @@ fn shared(tree: &Tree, seat: Seat, turns: &[Act]) -> Result<Block> {
     Ok(block(file, seat.id() * REGION, seat, share_of(turns, seat)))
 }
 
-/// Of four workers and more each does one thing, as in pNOVA's measurements; fewer do all in turn.
+/// With four workers or more each does one thing, as in pNOVA's measurements; fewer do all in turn.
 pub(super) fn share_of(turns: &[Act], seat: Seat) -> &[Act] {
     let own = seat.number % turns.len();
     if seat.count < 4 {
