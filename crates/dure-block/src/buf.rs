@@ -170,7 +170,7 @@ impl BlockBuf {
         }
     }
 
-    /// The same for who is about to fill it: blocks that are new have any content.
+    /// Changes the length to `blocks` for a caller about to fill them: new blocks have any content.
     pub fn reuse(&mut self, blocks: usize) {
         if self.home.is_some() && blocks > self.memory.len() {
             *self = self.clone();

@@ -90,8 +90,8 @@ impl Media {
         Media::of(parts.into_iter().map(place).collect(), heads)
     }
 
-    /// The same, counting what cores copy from and to the media of their own NUMA node, and of
-    /// others; of a medium whose node is `None` nothing is counted.
+    /// Like [`Media::open`], counting what cores copy from and to media of their own NUMA node, and
+    /// of others; of a medium whose node is `None` nothing is counted.
     ///
     /// # Panics
     /// If there are not as many nodes as media.
@@ -157,10 +157,11 @@ impl Media {
         device.execute(Io::Read { lba: at, out })
     }
 
-    /// Writes blocks there. Durable on return.
+    /// Writes blocks of the `medium`-th device from its block `at` on, which lie before its run.
+    /// Durable on return.
     ///
     /// # Errors
-    /// As [`Media::read_head`].
+    /// Those of [`Media::read_head`].
     pub fn write_head(&self, medium: usize, at: Lba, data: &[u8]) -> Result<()> {
         let device = self.head(medium, Op::Write, at, data.len())?;
         let (parts, flags) = (&[data][..], WriteFlags::NONE);
@@ -268,10 +269,10 @@ impl Media {
     }
 
     /// Fills `out` with bytes of one block, from its byte `within` on: in persistent memory a copy
-    /// of these bytes alone.
+    /// of only these bytes.
     ///
     /// # Errors
-    /// As [`Media::read`].
+    /// Those of [`Media::read`].
     pub fn read_part(&self, (lba, within): (Lba, usize), out: &mut [u8]) -> Result<()> {
         assert!(within + out.len() <= BLOCK_BYTES, "a part of one block");
         for (index, at, _, _) in self.pieces(Op::Read, lba, 1)? {
@@ -291,16 +292,16 @@ impl Media {
     /// Writes whole blocks from `lba` on. Durable after the next flush.
     ///
     /// # Errors
-    /// As [`Media::read`]; some of the blocks may have been written.
+    /// Those of [`Media::read`]; some of the blocks may have been written.
     pub fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.append(lba, data, data.len())
     }
 
-    /// As [`Media::write`], where only the first `used` bytes of `data` count, and zeroes follow
+    /// Like [`Media::write`], where only the first `used` bytes of `data` count, and zeroes follow
     /// them: persistent memory keeps what it had behind their last cache line.
     ///
     /// # Errors
-    /// As [`Media::write`].
+    /// Those of [`Media::write`].
     pub fn append(&self, lba: Lba, data: &[u8], used: usize) -> Result<()> {
         for (index, at, skip, count) in self.pieces(Op::Write, lba, blocks_of(data.len()))? {
             let (begin, whole) = (bytes(skip), bytes(skip + count));

@@ -257,7 +257,7 @@ impl Request {
         self.finish_here(device);
     }
 
-    /// The same, of a request that the device above got earlier and stamped.
+    /// Like [`Request::run_on`], for a request that the device above got earlier and stamped.
     pub(crate) fn finish_on(mut self, device: &(impl Device + ?Sized)) {
         self.finish_here(device);
     }

@@ -8,9 +8,9 @@
 //!
 //! | option | instead of | needs |
 //! |---|---|---|
-//! | `iopoll` | interrupts: who waits polls the device | direct I/O, a driver with poll queues |
+//! | `iopoll` | interrupts: a waiter polls the device | direct I/O, a driver with poll queues |
 //! | `sqpoll` | calls: a kernel thread takes entries, until nothing came for 50 ms | a core for it |
-//! | `own_waits` | interrupting the submitter to complete its request | who submits waits itself |
+//! | `own_waits` | interrupting the submitter to complete its request | submitters that wait |
 //! | `registered` | looking up file and memory for each request | memory that may be locked |
 
 use std::io::ErrorKind;
@@ -43,7 +43,7 @@ pub struct Buffers {
 /// How a ring works.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RingOptions {
-    /// Who waits polls the device; without it the device interrupts.
+    /// Waiters poll the device; without it the device interrupts.
     pub iopoll: bool,
     /// A thread of the kernel takes requests; without it a call passes them.
     pub sqpoll: bool,
@@ -211,7 +211,7 @@ impl Channel for Uring {
             Ok(0) => Err(Refused::Busy(-libc::EAGAIN)),
             Ok(taken) => Ok(taken.min(pushed)),
             Err(error) if is_busy(&error) => Err(Refused::Busy(code(&error))),
-            // The thread may have them all the same: whoever waits for them finds the error.
+            // The thread may have them all the same: a task that waits for them finds the error.
             Err(_) if self.options.sqpoll => Ok(pushed),
             // The call says that it has taken none.
             Err(error) => Err(Refused::All(code(&error))),
@@ -225,7 +225,7 @@ impl Channel for Uring {
         }
         match take {
             Take::One => self.enter(1)?,
-            // Nobody but who enters the kernel finds completions of a device that is polled.
+            // Completions of a device that is polled are found only by entering the kernel.
             Take::Ready if self.options.iopoll => self.enter(0)?,
             Take::Ready => return Ok(0),
         }

@@ -31,7 +31,7 @@ use crate::{Queue, Result};
 pub(super) struct SinceFlush {
     /// Writes that are complete. Each slot is written by writers on its core, and only rises.
     written: PerCore<AtomicU64>,
-    /// Written by whoever has flushed.
+    /// Written by a task that has flushed.
     flushed: CachePadded<AtomicU64>,
 }
 
@@ -44,7 +44,8 @@ impl SinceFlush {
     }
 
     pub(super) fn wrote(&self) {
-        // Release: pairs with the Acquire in `sum`; who sees the count flushes after the write.
+        // Release: pairs with the Acquire in `sum`; a task that sees the count flushes after the
+        // write.
         self.written.local().fetch_add(1, Ordering::Release);
     }
 

@@ -2,9 +2,9 @@
 //!
 //! **Problem.** A device with a latency to hide wants several requests at once from one core.
 //! **Structure.** A bio owns its memory; it is checked, held in the plug of its call, merged, gets
-//! a tag and goes to the device. The [`Ticket`] tells when it is complete; whoever waits runs
+//! a tag and goes to the device. The [`Ticket`] tells when it is complete; a task that waits runs
 //! completions. **Invariants.** Each bio completes once, also after its waiter gave up. **Crash.**
-//! As [`Queue::write`].
+//! Like [`Queue::write`].
 
 use std::fmt;
 use std::time::Duration;
