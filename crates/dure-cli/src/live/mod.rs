@@ -10,7 +10,7 @@
 //! # Trust
 //! Any process may take the name first. So both sides check with SO_PEERCRED whom they talk to
 //! before they read: the server answers its own user and root; the client trusts its own user,
-//! root, and, if it is root, the user who serves the mount according to the kernel.
+//! root, and, if it is root, the user that serves the mount according to the kernel.
 //!
 //! # Why an abstract socket
 //! An extended attribute of the mount's root would be queued with all other requests, and not

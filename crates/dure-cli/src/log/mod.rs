@@ -78,11 +78,11 @@ impl fmt::Display for Line {
     }
 }
 
-/// Who knows what a line says.
+/// Whether the user at the terminal already knows what a line says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Nobody,
-    /// Whoever looks at standard error.
+    /// The reader of standard error.
     Terminal,
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn write(level: Level, text: &str) {
     }
 }
 
-/// As [`write`], of something that the terminal was told.
+/// Like [`write`], for something that the terminal was told.
 pub(crate) fn said(level: Level, text: &str) {
     let log = THE_LOG.get().filter(|log| level <= log.level);
     if let Some(log) = log {

@@ -43,7 +43,7 @@ struct Shared {
 }
 
 impl Watch {
-    /// Of a mounted volume.
+    /// Begins to watch a mounted volume.
     pub(crate) fn begin(volume: &MountedVolume) -> Watch {
         let shared = Arc::new(Shared {
             ends: Mutex::new(false),

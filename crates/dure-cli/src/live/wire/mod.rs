@@ -89,7 +89,7 @@ pub(crate) enum Reply {
 pub(crate) struct Grown {
     before: u64,
     now: u64,
-    /// Of these for files and nodes.
+    /// The bytes for files and nodes in `now`.
     room: u64,
 }
 
