@@ -117,7 +117,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> Result<
 /// Copies words of 8 bytes past the cache, to an aligned place.
 ///
 /// # Safety
-/// As [`copy`].
+/// The requirements of [`copy`].
 pub(crate) unsafe fn stream(to: *mut u8, from: *const u8, words: usize) -> Result<(), Faulted> {
     assert!(to.addr().is_multiple_of(8), "words are stored at words");
     // SAFETY: as the caller promises; a fault is answered by the handler.

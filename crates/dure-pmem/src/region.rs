@@ -159,7 +159,7 @@ impl Region {
     /// Stores a word that leads to what `after` has made durable.
     ///
     /// # Errors
-    /// As [`Region::read`].
+    /// Those of [`Region::read`].
     ///
     /// # Panics
     /// If `at` is no multiple of 8: such a word could be torn.

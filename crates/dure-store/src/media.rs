@@ -197,7 +197,7 @@ impl Region {
     /// Fills `out` with bytes of one block, from its byte `within` on.
     ///
     /// # Errors
-    /// As [`Region::read`].
+    /// Those of [`Region::read`].
     pub fn read_part(&self, (block, within): (BlockNo, usize), out: &mut [u8]) -> Result<()> {
         self.make(&[SubmitLock::All], |media| {
             media.read_part((Lba::new(block.0), within), out)
@@ -207,7 +207,7 @@ impl Region {
     /// Writes blocks, from `first` on. Not durable before a flush.
     ///
     /// # Errors
-    /// As [`Region::read`]; some of the blocks may have been written.
+    /// Those of [`Region::read`]; some of the blocks may have been written.
     pub fn write(&self, first: BlockNo, bytes: &[u8]) -> Result<()> {
         let locked = [SubmitLock::Writes, SubmitLock::All];
         let write = |media: &Media, at: u64, bytes| media.write(Lba::new(at), bytes);
@@ -317,7 +317,7 @@ impl Region {
     /// Reads blocks of medium `medium`, which lie before its run.
     ///
     /// # Errors
-    /// As [`Region::read`].
+    /// Those of [`Region::read`].
     pub fn read_head(&self, medium: usize, first: BlockNo, out: &mut [u8]) -> Result<()> {
         self.media.read_head(medium, Lba::new(first.0), out)
     }
@@ -325,7 +325,7 @@ impl Region {
     /// Writes blocks there. Durable on return.
     ///
     /// # Errors
-    /// As [`Region::write`].
+    /// Those of [`Region::write`].
     pub fn write_head(&self, medium: usize, first: BlockNo, bytes: &[u8]) -> Result<()> {
         self.media.write_head(medium, Lba::new(first.0), bytes)
     }
@@ -334,7 +334,7 @@ impl Region {
     /// of them lie where that is of use.
     ///
     /// # Errors
-    /// As [`Region::read`].
+    /// Those of [`Region::read`].
     pub(crate) fn discard(&self, first: BlockNo, blocks: u64) -> Result<u64> {
         self.make(&[SubmitLock::Writes, SubmitLock::All], |media| {
             media.discard(Lba::new(first.0), blocks)

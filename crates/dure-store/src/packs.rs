@@ -114,7 +114,7 @@ impl Packs {
     /// Reads one pack that the header names; what it says counts from now on.
     ///
     /// # Errors
-    /// As [`Packs::read`].
+    /// Those of [`Packs::read`].
     pub fn load(
         &self,
         region: &Region,

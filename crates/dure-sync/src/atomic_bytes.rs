@@ -233,7 +233,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// A copy of as many bytes as one register has, or four of them.
 ///
 /// # Safety
-/// As [`copy`].
+/// The requirements of [`copy`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 macro_rules! by_register {
     ($name:ident, $class:ident, $($step:literal),+; $($register:ident),+) => {
@@ -276,7 +276,7 @@ by_register!(
 /// before: the same ones, unless another task changes them meanwhile.
 ///
 /// # Safety
-/// As [`copy`].
+/// The requirements of [`copy`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
     let at = |at: usize| (from.wrapping_add(at), to.wrapping_add(at));

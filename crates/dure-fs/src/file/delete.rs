@@ -48,7 +48,7 @@ impl Files {
         }
     }
 
-    /// As [`Files::delete_unpinned`], where no operation may begin.
+    /// Like [`Files::delete_unpinned`], where no operation may begin.
     pub(super) fn leave_deletion(&self, inode: &Inode) {
         if self.inodes.cache.claim(inode, 0) {
             self.leave_claimed(inode);

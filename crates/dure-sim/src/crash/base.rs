@@ -38,7 +38,7 @@ impl Base {
     /// Makes a volume and, on it, what `calls` make.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Those of the file system.
     ///
     /// # Panics
     /// If making it does.
@@ -49,7 +49,7 @@ impl Base {
     /// As [`Base::new`], with so many journals.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Those of the file system.
     ///
     /// # Panics
     /// If making it does.
@@ -60,7 +60,7 @@ impl Base {
     /// As [`Base::with_journals`], on such media.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Those of the file system.
     ///
     /// # Panics
     /// If making it does.

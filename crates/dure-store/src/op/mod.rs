@@ -99,7 +99,7 @@ impl Store {
     /// carries `pages` pages of data into the log: at most [`Store::data_pages_max`].
     ///
     /// # Errors
-    /// As [`Store::op`].
+    /// Those of [`Store::op`].
     pub fn op_holding(
         &self,
         kind: OpKind,
@@ -349,7 +349,7 @@ impl Op<'_> {
     /// A new node that belongs to no inode, as [`Op::new_node_of`].
     ///
     /// # Errors
-    /// As [`Op::new_node_of`].
+    /// Those of [`Op::new_node_of`].
     pub fn new_node(&mut self, kind: NodeKind) -> Result<NodeRef> {
         self.new_node_of(kind, Ino(0))
     }

@@ -219,7 +219,7 @@ impl Store {
     /// for the child.
     ///
     /// # Errors
-    /// As [`Store::node`].
+    /// Those of [`Store::node`].
     #[inline]
     pub fn load_from_node(
         &self,
@@ -345,7 +345,7 @@ impl Store {
     /// Makes everything that has joined so far durable and valid.
     ///
     /// # Errors
-    /// As [`Store::commit`].
+    /// Those of [`Store::commit`].
     pub fn commit_all(&self) -> Result<()> {
         self.commit_rounds(|| self.journal().commit_all())
     }
@@ -353,7 +353,7 @@ impl Store {
     /// The same of what has joined in the journals of these partitions, and of all it depends on.
     ///
     /// # Errors
-    /// As [`Store::commit`].
+    /// Those of [`Store::commit`].
     pub fn commit_partitions(&self, partitions: &[CoreId]) -> Result<()> {
         let journal = self.journal();
         let journals = partitions.iter().map(|core| journal.journal_of(*core));

@@ -360,7 +360,7 @@ impl<const RANK: u8> RangeLock<RANK> {
     /// longer.
     ///
     /// # Panics
-    /// As [`RangeLock::read`].
+    /// Like [`RangeLock::read`].
     #[inline]
     pub fn write(&self, range: ByteRange) -> RangeGuard<'_, RANK> {
         self.lock(range, Access::Exclusive, Order::Rising)

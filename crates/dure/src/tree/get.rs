@@ -52,7 +52,7 @@ pub fn get(
 /// stay hard links.
 ///
 /// # Errors
-/// As [`get`].
+/// Those of [`get`].
 pub fn get_all(
     session: &Session,
     copies: &[(PathBuf, PathBuf)],

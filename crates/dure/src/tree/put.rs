@@ -42,7 +42,7 @@ pub fn put(
 /// The same of several, each with where it goes: hard links between them stay hard links.
 ///
 /// # Errors
-/// As [`put`].
+/// Those of [`put`].
 pub fn put_all(
     session: &Session,
     copies: &[(PathBuf, PathBuf)],

@@ -183,7 +183,7 @@ impl<S: Settle> Journal<S> {
     /// are not part of `bytes_max`.
     ///
     /// # Errors
-    /// As [`Journal::begin`].
+    /// Those of [`Journal::begin`].
     pub fn begin_images(
         &self,
         core: CoreId,
