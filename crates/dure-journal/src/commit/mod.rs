@@ -103,7 +103,7 @@ impl<S: Settle> Journal<S> {
         self.commit_checkpoint(cut, &[])
     }
 
-    /// As [`Journal::commit_cut`], together with the last writers of what the checkpoint copied,
+    /// Like [`Journal::commit_cut`], together with the last writers of what the checkpoint copied,
     /// which may have joined after the cut.
     ///
     /// # Errors

@@ -486,7 +486,7 @@ fn published_7_more_cores_than_journals() {
     journal.commit(&marks).unwrap();
 }
 
-/// Committers that wait for the same log are served by one write of whoever has it.
+/// Committers that wait for the same log are served by one write of its holder.
 #[test]
 fn what_others_wait_for_is_written_along() {
     let (journal, settled, _) = start(config(1, 2, Order::PerCore));

@@ -179,8 +179,8 @@ impl<S: Settle> Journal<S> {
         }
     }
 
-    /// As [`Journal::begin`], for a handle that changes at most `buffers_max` buffers: their images
-    /// are not part of `bytes_max`.
+    /// Like [`Journal::begin`], for a handle that changes at most `buffers_max` buffers: their
+    /// images are not part of `bytes_max`.
     ///
     /// # Errors
     /// Those of [`Journal::begin`].

@@ -25,7 +25,7 @@
 //!   the committer makes room.
 //!
 //! A checkpoint closes transactions without a turn ([`super::close`]): a handle changes nothing
-//! before it joins, so what has joined is whole, whoever is open.
+//! before it joins, so what has joined is whole, whichever handle is open.
 //!
 //! **Crash.** The phases are in memory only.
 
