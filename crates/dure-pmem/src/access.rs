@@ -5,8 +5,8 @@
 //! routines in assembler. A handler of SIGBUS looks where the thread was: within them it lets the
 //! thread go on at `fault`, which returns 1 to the caller of the routine. Anywhere else the handler
 //! that was there before goes on. **Invariants.** The routines touch no stack, so `fault` finds the
-//! return address where the routine had it. Being assembler, they may run beside copies by other
-//! threads: a reader gets a mixture of old and new bytes, as from any device.
+//! return address where the routine had it. Being assembler, they may run concurrently with copies
+//! by other threads: a reader gets a mixture of old and new bytes, as from any device.
 //! **On a crash** nothing of this remains.
 
 use std::arch::global_asm;

@@ -43,7 +43,7 @@ impl Region {
         Region::of(Mapping::anonymous(bytes)?)
     }
 
-    /// The same, holding `content`, and recording all that is done to it.
+    /// Emulated NVM that holds `content` and records all that is done to it.
     ///
     /// # Errors
     /// That of the system.
@@ -53,7 +53,7 @@ impl Region {
         Ok((region, recorder))
     }
 
-    /// The same; `observer` is told all that is done to it.
+    /// Emulated NVM that holds `content`; `observer` is told all that is done to it.
     ///
     /// # Errors
     /// That of the system.
