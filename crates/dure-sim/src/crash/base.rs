@@ -25,7 +25,7 @@ pub const VOLUME_BLOCKS: u64 = 1536;
 #[derive(Debug)]
 pub struct Base {
     image: Arc<Image>,
-    /// Of the image.
+    /// The digests of the image.
     digests: Digests,
     history: History,
     media: Raw,
@@ -46,7 +46,7 @@ impl Base {
         Base::with_journals(calls, 2)
     }
 
-    /// As [`Base::new`], with so many journals.
+    /// Like [`Base::new`], with so many journals.
     ///
     /// # Errors
     /// Those of the file system.
@@ -57,7 +57,7 @@ impl Base {
         Base::on(On::Disk, calls, journals)
     }
 
-    /// As [`Base::with_journals`], on such media.
+    /// Like [`Base::with_journals`], on such media.
     ///
     /// # Errors
     /// Those of the file system.
