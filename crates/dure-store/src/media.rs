@@ -2,13 +2,13 @@
 //!
 //! **Problem.** A volume lies on a block device, in persistent memory, or on both. What reads and
 //! writes it must not ask which. **Structure.** A [`Region`] names blocks, never requests; which
-//! medium a block is on, and what it takes there to write and to flush, is known to
-//! [`dure_block::Media`] alone. The journal writes its logs itself: [`Region::log_medium`].
+//! medium a block is on, and what it takes there to write and to flush, is known
+//! only to [`dure_block::Media`]. The journal writes its logs itself: [`Region::log_medium`].
 //!
-//! **Invariants.** A flush covers every write that was complete before it began, whoever made it
-//! through this region, the journal included: one flush makes data and log durable. **On a crash**
-//! each block written since the last flush has its old or its new content, or both in sectors; one
-//! in persistent memory is durable when the write returns.
+//! **Invariants.** A flush covers every write that was complete before it began, whichever caller
+//! made it through this region, the journal included: one flush makes data and log durable. **On a
+//! crash** each block written since the last flush has its old or its new content, or both in
+//! sectors; one in persistent memory is durable when the write returns.
 
 use dure_block::{
     BLOCK_BYTES, Bio, BlockBuf, Counters, Device, LateRequest, LateWatch, Lba, Media, NodeCounters,
@@ -42,7 +42,7 @@ pub struct QueueShape {
     pub wait: Wait,
     /// What is one request of a write of several blocks.
     pub merge: BlockMerge,
-    /// Who excludes whom while a request is made.
+    /// Which requests exclude each other while they are made.
     pub submit_lock: SubmitLock,
 }
 
@@ -56,8 +56,9 @@ pub enum BlockMerge {
     Off,
 }
 
-/// Who excludes whom while a request to the log-structured part of a volume is made. A request is
-/// made and complete in one call, so the lock is held until then. The journal's logs have none.
+/// Which requests to the log-structured part of a volume exclude each other while they are made. A
+/// request is made and complete in one call, so the lock is held until then. The journal's logs
+/// have none.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum SubmitLock {
     /// Nobody.
@@ -91,7 +92,7 @@ impl Default for QueueShape {
 #[derive(Debug)]
 pub struct Region {
     media: Arc<Media>,
-    /// Of the queues.
+    /// The configuration of the queues.
     config: QueueConfig,
     merge: BlockMerge,
     submit_lock: SubmitLock,
@@ -122,7 +123,7 @@ impl Region {
         })
     }
 
-    /// The same blocks, of which those of each medium are on a NUMA node, if on one: what cores copy
+    /// These blocks, of which those of each medium are on a NUMA node, if on one: what cores copy
     /// there is counted.
     pub(crate) fn on_nodes(
         &self,
@@ -239,7 +240,8 @@ impl Region {
         reads.into_iter().map(now).collect()
     }
 
-    /// The same of writes: durable after a flush that begins when they have been waited for.
+    /// Like [`Region::begin_reads`], for writes: durable after a flush that begins when they have
+    /// been waited for.
     #[must_use]
     pub fn begin_writes(&self, writes: Vec<(BlockNo, BlockBuf)>) -> Vec<UnderWay> {
         let bio = |(first, buf): (BlockNo, BlockBuf)| Bio::write(Lba::new(first.0), buf);
@@ -322,7 +324,7 @@ impl Region {
         self.media.read_head(medium, Lba::new(first.0), out)
     }
 
-    /// Writes blocks there. Durable on return.
+    /// Writes blocks of medium `medium`, which lie before its run. Durable on return.
     ///
     /// # Errors
     /// Those of [`Region::write`].
@@ -352,7 +354,7 @@ impl Region {
         LogMedium::on(self.media.clone())
     }
 
-    /// Makes a request, alone under one of the policies `locked`.
+    /// Makes a request; no other one is made meanwhile if the policy is one of `locked`.
     fn make<T>(&self, locked: &[SubmitLock], request: impl FnOnce(&Media) -> T) -> T {
         let _alone = locked
             .contains(&self.submit_lock)

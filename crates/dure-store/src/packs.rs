@@ -71,7 +71,7 @@ pub struct Packs {
 }
 
 impl Packs {
-    /// Of a new volume: no pair was ever written.
+    /// The packs of a new volume: no pair was ever written.
     pub fn new(layout: &Layout) -> Packs {
         Packs {
             layout: layout.clone(),

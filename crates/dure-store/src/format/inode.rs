@@ -39,8 +39,8 @@ pub const FLAG_ORPHAN: u32 = 1;
 /// Flag: the symlink's target does not fit the body and lies in blob nodes (`map_root`).
 pub const FLAG_LONG_LINK: u32 = 2;
 
-/// What an inode is: who may use it and how it is named. A granule of its own, so that a change of
-/// attributes and one of data neither wait for each other nor log each other's bytes.
+/// What an inode is: which users may use it and how it is named. A granule of its own, so that a
+/// change of attributes and one of data neither wait for each other nor log each other's bytes.
 /// `mode == 0` means the number is free.
 #[derive(
     FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,

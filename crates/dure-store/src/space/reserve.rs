@@ -60,7 +60,7 @@ pub(crate) struct Available {
     /// Written by the core of the slot and by cores that run out; only counts blocks, publishes
     /// nothing, hence Relaxed everywhere.
     stashes: PerCore<AtomicU64>,
-    /// As `stashes`, for all cores.
+    /// Blocks for all cores; counted like `stashes`.
     pool: CachePadded<AtomicU64>,
     aside: CachePadded<Aside>,
     /// Blocks a stash is filled up to; twice as many overflow into the pool.

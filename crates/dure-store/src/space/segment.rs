@@ -29,7 +29,7 @@ use crate::format::volume::SlotCode;
 /// What a segment is used for, and so which cores may allocate in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Of no core: any may open it, wholly free or not.
+    /// Belongs to no core: any may open it, wholly free or not.
     Closed,
     /// The open segment of a partition; others use it only when nothing else is left.
     Open,

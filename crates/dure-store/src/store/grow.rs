@@ -62,7 +62,7 @@ impl Store {
         Ok(())
     }
 
-    /// As `make_log_room`, for a caller that found the log full, or half full, when `checkpoints`
+    /// Like `make_log_room`, for a caller that found the log full, or half full, when `checkpoints`
     /// checkpoints had been made.
     ///
     /// # Errors

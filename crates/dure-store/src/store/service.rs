@@ -37,7 +37,7 @@ impl Store {
             .expect("only operations ask for it, and they were let in as writable")
     }
 
-    /// The same, where the mount may be read-only.
+    /// The journal of a mount; `None` where the mount is read-only.
     pub fn journal_if_any(&self) -> Option<&Journal<Settler>> {
         self.journal.get()
     }
@@ -350,7 +350,8 @@ impl Store {
         self.commit_rounds(|| self.journal().commit_all())
     }
 
-    /// The same of what has joined in the journals of these partitions, and of all it depends on.
+    /// Makes what has joined in the journals of these partitions, and all it depends on, durable
+    /// and valid.
     ///
     /// # Errors
     /// Those of [`Store::commit`].

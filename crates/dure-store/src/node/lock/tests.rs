@@ -1,4 +1,4 @@
-//! Each policy, alone and under schedules.
+//! Each policy, by itself and under schedules.
 
 use super::*;
 use crate::format::node::{NodeImage, NodeKind};
