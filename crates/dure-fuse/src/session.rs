@@ -58,7 +58,7 @@ pub struct MountSettings {
     pub ring_policy: RingPolicy,
     /// Every file appears to belong to this user, and cannot be given to another.
     pub uid: Option<u32>,
-    /// The same for the group.
+    /// Every file appears to belong to this group, and cannot be given to another.
     pub gid: Option<u32>,
     /// Threads that answer requests, at least 1, not counting those that wait for the device;
     /// `None`: one per core and one to spare.

@@ -108,7 +108,7 @@ impl Server {
         }
     }
 
-    /// The same, with room for what the kernel collects.
+    /// This server, with room for what the kernel collects.
     pub(crate) fn with(mut self, kernel_cache: Option<KernelCache>) -> Server {
         self.kernel_cache = kernel_cache;
         self
