@@ -66,7 +66,7 @@ pub struct KernelLimit {
 }
 
 impl KernelLimit {
-    /// Of the mount at `path`, which may not be served yet.
+    /// The limit of the mount at `path`, which may not be served yet.
     ///
     /// # Errors
     /// Those of sysfs: it is read-only, or of others; the kernel is older than Linux 6.2.

@@ -319,8 +319,8 @@ pub enum Lazy {
 }
 
 /// Whether the kernel says with this error number that a mount has lost its server: `ENOTCONN`,
-/// `ECONNABORTED` or, with rings, `ECANCELED` to who asked while the connection of a dead server was
-/// being taken down.
+/// `ECONNABORTED` or, with rings, `ECANCELED` to a caller that asked while the connection of a dead
+/// server was being taken down.
 #[must_use]
 pub fn says_server_gone(error: i32) -> bool {
     [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED]

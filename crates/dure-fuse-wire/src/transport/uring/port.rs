@@ -30,7 +30,7 @@ pub trait Port {
     /// The ring is broken.
     fn submit(&mut self, arrived: &mut Vec<Arrival>) -> io::Result<()>;
 
-    /// The same, and waits until something arrives.
+    /// Like [`Port::submit`], and waits until something arrives.
     ///
     /// # Errors
     /// The ring is broken.

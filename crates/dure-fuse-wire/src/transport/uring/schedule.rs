@@ -46,7 +46,7 @@ pub(super) fn policy() -> io::Result<Option<Policy>> {
 /// For the calling thread, which has one of them already.
 ///
 /// # Errors
-/// What sched_getattr(2) or sched_setattr(2) says: EPERM if a user who may not change niceness
+/// What sched_getattr(2) or sched_setattr(2) says: EPERM if a user that may not change niceness
 /// wants to leave `SCHED_IDLE`. The policy is as before.
 pub(super) fn set_policy(policy: Policy) -> io::Result<()> {
     let mut attributes = attributes()?;
