@@ -39,7 +39,7 @@ pub fn put(
     put_all(session, &[one], callback)
 }
 
-/// The same of several, each with where it goes: hard links between them stay hard links.
+/// Like [`put`], for several, each with where it goes: hard links between them stay hard links.
 ///
 /// # Errors
 /// Those of [`put`].
