@@ -55,7 +55,7 @@ struct Home {
 
 /// Buffers that the kernel knows.
 pub(crate) struct Pool {
-    /// [POOL] Those that nobody has, with their numbers.
+    /// [POOL] Those that no task has, with their numbers.
     free: Mutex<POOL_RANK, Vec<(Vec<Block>, u16)>>,
     /// Addresses of all of them, by number.
     addresses: Vec<usize>,

@@ -2,11 +2,11 @@
 //!
 //! **Problem.** Code that reads and writes a volume need not know where a block lies, but what it
 //! costs to make it durable differs: a device with a cache needs a flush, persistent memory a fence after
-//! each copy, and a flush of a device that nobody wrote to is milliseconds for nothing.
-//! **Structure.** A [`Media`] is made from a device and what it is put together from
-//! ([`crate::linear`]): a queue for each, or the blocks themselves if they are in persistent memory.
-//! This is the only place that asks for the kind. What lies on a device before its run is read and
-//! written without a queue, and durable when a write returns.
+//! each copy, and a flush of a device without writes is milliseconds for nothing. **Structure.** A
+//! [`Media`] is made from a device and what it is put together from ([`crate::linear`]): a queue
+//! for each, or the blocks themselves if they are in persistent memory. This is the only place that
+//! asks for the kind. What lies on a device before its run is read and written without a queue, and
+//! durable when a write returns.
 //!
 //! **Invariants.** A flush covers all writes that were complete before it began, on every device
 //! ([`since_flush`]).
@@ -195,7 +195,7 @@ impl Media {
         self.blocks
     }
 
-    /// Whether a read is a copy of memory, for which nobody needs to wait.
+    /// Whether a read is a copy of memory, for which no task needs to wait.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.queues().all(|queue| queue.info().in_memory)

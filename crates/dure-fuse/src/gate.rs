@@ -10,12 +10,12 @@
 //!
 //! **Invariants.** No request fails unless the device does ([`GrowError`]), and none is lost. A
 //! request does not wait while the growth only waits, if another request that is being answered may
-//! wait for it (a WRITE of the kernel's cache): the growth takes the gate only when nobody holds it,
-//! and gives up after `PATIENCE`.
+//! wait for it (a WRITE of the kernel's cache): the growth takes the gate only when no request
+//! holds it, and gives up after `PATIENCE`.
 //!
 //! **On a crash** the volume is closed, grown or mounted again, and each of these can be cut anywhere
 //! (`dure_store::store::resize`). Inodes without a name have their orphan slots all the time; after
-//! the crash nobody uses them, and the next mount deletes them.
+//! the crash they are not in use, and the next mount deletes them.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ impl MountedVolume {
     }
 
     /// How many bytes the kernel may collect of it, for which room is kept; `None`: it collects none,
-    /// or nobody knows how many.
+    /// or it is unknown how many.
     #[must_use]
     pub fn kernel_cache_bytes(&self) -> Option<u64> {
         self.0.server.read().kernel_cache_bytes()

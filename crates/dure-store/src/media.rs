@@ -61,12 +61,12 @@ pub enum BlockMerge {
 /// have none.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum SubmitLock {
-    /// Nobody.
+    /// None.
     #[default]
     None,
-    /// Writers each other.
+    /// Writes, each other.
     Writes,
-    /// Readers and writers each other, as F2FS does.
+    /// Reads and writes, each other, as F2FS does.
     All,
 }
 
@@ -152,7 +152,7 @@ impl Region {
         self.media.blocks()
     }
 
-    /// Whether a read is a copy of memory, for which nobody needs to wait.
+    /// Whether a read is a copy of memory, for which no task needs to wait.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.media.is_in_memory()
@@ -282,7 +282,7 @@ impl Region {
     /// or another task of this core waits already.
     #[must_use]
     pub fn wait_any(&self) -> bool {
-        // Of several queues nobody can say which is the next to have something.
+        // It is unknown which of several queues is the next to have something.
         let mut queues = self.media.queues();
         let only = queues.next().filter(|_| queues.next().is_none());
         only.is_some_and(|queue| queue.wait_any() > 0)
@@ -295,8 +295,8 @@ impl Region {
         });
     }
 
-    /// Whether nobody is excluded while a request is made, and blocks that lie next to one another
-    /// are one request: else a request is made and complete in one call.
+    /// Whether no request is excluded while another is made, and blocks that lie next to one
+    /// another are one request: else a request is made and complete in one call.
     fn has_plain_requests(&self) -> bool {
         self.merge == BlockMerge::Contiguous && self.submit_lock == SubmitLock::None
     }

@@ -186,7 +186,7 @@ impl Permissions {
         self.0
     }
 
-    /// Whether nobody may write, by these bits.
+    /// Whether no user may write, by these bits.
     #[must_use]
     pub fn readonly(self) -> bool {
         self.0 & 0o222 == 0

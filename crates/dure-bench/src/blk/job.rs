@@ -101,7 +101,7 @@ struct Flight {
 pub(super) enum Access {
     /// The blocks of a device.
     Device(Arc<Queue>),
-    /// Those of a file, which nobody else uses; a write is synced.
+    /// Those of a file, which no other job uses; a write is synced.
     File(Arc<FileSystem>, InodeRef),
 }
 

@@ -219,8 +219,8 @@ impl Worker for Block {
         }
     }
 
-    /// A written block holds what was written, a read one what somebody wrote, and what had been
-    /// there if nobody did; there was no other.
+    /// A written block holds what was written, a read one what some worker wrote, or what had been
+    /// there if no worker wrote; there was no other.
     fn check(&mut self) -> Result<()> {
         ensure!(self.reads + self.writes > 0, "nothing was done");
         let mut found = BlockBuf::zeroed(1);

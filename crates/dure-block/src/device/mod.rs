@@ -56,8 +56,8 @@ pub struct DeviceInfo {
     pub atomic_write_blocks: u64,
     /// Whether a discard frees anything.
     pub discard: bool,
-    /// Whether it is in memory: a read or a write is a copy, and a flush less, for which nobody needs
-    /// to wait.
+    /// Whether it is in memory: a read or a write is a copy, and a flush less, for which no task
+    /// needs to wait.
     pub in_memory: bool,
     /// What persistent memory it is in, if it is.
     pub nvm: Option<nvm::Medium>,

@@ -183,8 +183,8 @@ pub enum Cache {
     Volatile,
     /// When it has completed, as in persistent memory: the device has none.
     None,
-    /// After a flush, but the device says that it has no cache, so nobody flushes. A canary: crash
-    /// tests must fail on such a device, as on persistent memory without fences.
+    /// After a flush, but the device says that it has no cache, so no caller flushes. A canary:
+    /// crash tests must fail on such a device, as on persistent memory without fences.
     Hidden,
 }
 

@@ -297,7 +297,7 @@ impl<C: Channel> Ring<C> {
             None if is_done() => {}
             None => drop(futex::wait(&self.turn, seen, None)),
         }
-        // Relaxed: a reaper that still counts us wakes nobody.
+        // Relaxed: a reaper that still counts us wakes no task.
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -48,8 +48,8 @@ pub struct RingOptions {
     /// A thread of the kernel takes requests; without it a call passes them.
     pub sqpoll: bool,
     /// Tasks wait only for what they submitted, and asleep: the kernel then completes a request when
-    /// its task enters the kernel, and interrupts no task (`COOP_TASKRUN`). Otherwise somebody else's
-    /// wait would last until it does.
+    /// its task enters the kernel, and interrupts no task (`COOP_TASKRUN`). Otherwise another
+    /// task's wait would last until it does.
     pub own_waits: bool,
     /// The kernel knows the file, and these buffers, which `Queue::buffer` returns.
     pub registered: Option<Buffers>,
@@ -97,7 +97,7 @@ impl Uring {
         })
     }
 
-    /// Reads the first block, on a ring that nobody else uses yet.
+    /// Reads the first block, on a ring that no other task uses yet.
     pub(super) fn try_read(&self, mut block: BlockBuf) -> Result<(), OsError> {
         let memory = block.as_mut_slice();
         let length = u32::try_from(memory.len()).expect("a block is small");
@@ -305,7 +305,7 @@ fn entry(fd: types::Fd, transfer: Transfer) -> squeue::Entry {
 /// Gives the number of an open file to another file.
 #[cfg(test)]
 pub(crate) fn replace_file(file: &impl AsRawFd, by: &impl AsRawFd) {
-    // SAFETY: both numbers are those of open files, and nobody keeps the file that is closed.
+    // SAFETY: both numbers are those of open files, and no code keeps the file that is closed.
     let number = unsafe { libc::dup2(by.as_raw_fd(), file.as_raw_fd()) };
     assert_eq!(number, file.as_raw_fd());
 }

@@ -1,10 +1,9 @@
 //! Whether a device needs a flush, where a volume has several.
 //!
-//! **Problem.** A flush of a device that nobody wrote to is milliseconds for nothing.
-//! **Structure.** A write counts itself in its core's `written` when it is complete; a flush takes
-//! the sum, flushes, then raises `flushed` to it.
-//! **Invariants.** A caller that returns without a flush had no write that another one's flush did
-//! not cover:
+//! **Problem.** A flush of a device without writes is milliseconds for nothing. **Structure.** A
+//! write counts itself in its core's `written` when it is complete; a flush takes the sum, flushes,
+//! then raises `flushed` to it. **Invariants.** A caller that returns without a flush had no write
+//! that another one's flush did not cover:
 //!
 //! ```text
 //! A: write a ... complete, written = 1

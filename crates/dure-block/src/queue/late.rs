@@ -1,10 +1,10 @@
 //! Requests that do not return.
 //!
-//! **Problem.** A caller whose system call hangs in the kernel can tell nobody. **Structure.**
+//! **Problem.** A caller whose system call hangs in the kernel cannot report it. **Structure.**
 //! [`Running`] has a place for each tag, where its holder writes what it asks for before it asks:
-//! two stores into a line of its own, and no look at the clock. Somebody with time looks now and
-//! then ([`Queue::late`]): what is in a place at one look and still there, unchanged, a time later
-//! is late. **Invariants.** Each late request is told once. **Crash.** Nothing is kept.
+//! two stores into a line of its own, and no look at the clock. A [`LateWatch`] looks now and then
+//! ([`Queue::late`]): what is in a place at one look and still there, unchanged, a time later is
+//! late. **Invariants.** Each late request is told once. **Crash.** Nothing is kept.
 
 use std::collections::BTreeMap;
 use std::fmt;

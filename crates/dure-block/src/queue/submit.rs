@@ -17,7 +17,7 @@ use crate::{Bio, BlockBuf, Completion, Op, Poll, Request, Result, Slot, WriteFla
 #[cfg(test)]
 mod tests;
 
-/// How often a task that waits with a limit looks for completions that nobody else runs.
+/// How often a task that waits with a limit looks for completions that no other task runs.
 const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 
 /// A handle for the completion of one submitted request. Dropping it discards the result.

@@ -109,7 +109,7 @@ impl<'c, 'o> Edit<'c, 'o> {
         });
     }
 
-    /// Frees an inode; its nodes and blocks are then nobody's.
+    /// Frees an inode; its nodes and blocks then have no owner.
     pub(super) fn clear(&mut self, ino: Ino) {
         self.granule(ino.granule(), |payload| {
             let record = AttributesRecord::mut_from_bytes(payload);

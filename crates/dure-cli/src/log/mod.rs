@@ -1,6 +1,6 @@
 //! What the server of a mount has to say once its terminal is gone.
 //!
-//! **Problem.** A server runs for months without anybody looking; why a volume stopped must be found
+//! **Problem.** A server runs for months while no one looks; why a volume stopped must be found
 //! afterwards. **Structure.** One log a process: lines with a level go to a [`sink`] (standard
 //! error, a file, or the system's log), and the last ones stay in memory for `dure info` and
 //! `dure top`. **Invariants.** A line is one line: what is not printable is escaped. Nothing waits

@@ -134,7 +134,7 @@ impl Drop for Metrics {
     }
 }
 
-/// Makes the socket, in place of one that nobody listens on.
+/// Makes the socket, in place of one that no process listens on.
 fn listen(path: &Path) -> Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {

@@ -70,7 +70,7 @@ impl FileSystem {
         }
     }
 
-    /// Ends a read whose bytes nobody wants any more; waits for nothing.
+    /// Ends a read whose bytes are not wanted any more; waits for nothing.
     pub fn cancel_read(&self, under_way: UnderWay) {
         self.0.files.give_readings_up(under_way.0);
     }

@@ -36,7 +36,7 @@ impl FileSystem {
             .write(Room::Whole, regular(inode)?, (offset, data), stamp)
     }
 
-    /// Writes what somebody else has accepted already, the kernel's cache for instance: it may take of
+    /// Writes what has been accepted already, by the kernel's cache for instance: it may take of
     /// the blocks that [`FileSystem::promise_room`] keeps. Otherwise as [`FileSystem::write`].
     ///
     /// # Errors

@@ -266,7 +266,7 @@ impl Session {
     fn serve_rings(&self, rings: Rings, service: &Arc<dyn Service>) -> io::Result<()> {
         let running = rings.run(service, &self.channel, (self.stand_ins, self.ring_policy));
         let threads = match running.refused() {
-            // What is left are FORGETs: nobody waits for them, or for what comes behind them. What
+            // What is left are FORGETs: no task waits for them, or for what comes behind them. What
             // they wait for themselves, writes of pages that are evicted, comes through rings.
             None => (1, 0),
             Some(_) => (self.workers, self.stand_ins),

@@ -56,7 +56,7 @@ impl Refused {
         self.files.lock().asks = Some(asks);
     }
 
-    /// Nobody is there any more to be told.
+    /// No writer is there any more to be told.
     pub(crate) fn end(&self) {
         *self.files.lock() = Files::default();
     }

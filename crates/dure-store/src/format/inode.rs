@@ -173,8 +173,8 @@ impl AttributesRecord {
         Ino(self.ino.get())
     }
 
-    /// Whom the nodes of its extended attributes name as their owner: itself. A file without a name
-    /// that carries the attributes of another one (`xattr::large`) says in `parent` whose.
+    /// The owner that the nodes of its extended attributes name: itself. A file without a name that
+    /// carries the attributes of another one (`xattr::large`) says in `parent` whose.
     #[must_use]
     pub fn xattr_owner(&self) -> Ino {
         if self.carries() && self.parent.get() != 0 {

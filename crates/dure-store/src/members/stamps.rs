@@ -11,7 +11,7 @@
 //! 3. Stamps: now the new turn, next none. Flushed; only then is the volume mounted, or unmounted.
 //!
 //! **Invariants.** Each stamp names the turn of the header; outside of a turn it names no other one.
-//! Header number 0, of a rebuilt header that nobody knows the turn of, is not compared.
+//! Header number 0, of a rebuilt header whose turn is unknown, is not compared.
 //!
 //! # On a crash
 //! | after step | header | each stamp | |

@@ -245,8 +245,8 @@ impl Space {
         self.segments.touched()
     }
 
-    /// Allocates all runs of at least `least` free blocks of a segment in which nobody allocates, out
-    /// of a reservation of the caller for all of it. [`Space::release`] gives them back.
+    /// Allocates all runs of at least `least` free blocks of a segment in which no task allocates,
+    /// out of a reservation of the caller for all of it. [`Space::release`] gives them back.
     pub(crate) fn take_free_runs(&self, segment: SegNo, least: u32) -> Vec<Run> {
         let blocks = self.layout.segment_blocks;
         let runs = self

@@ -147,8 +147,8 @@ impl SegmentState {
         Some((first, count))
     }
 
-    /// Takes all runs of at least `least` free blocks, if nobody allocates here. Returns their first
-    /// blocks and lengths.
+    /// Takes all runs of at least `least` free blocks, if no task allocates here. Returns their
+    /// first blocks and lengths.
     pub(crate) fn take_runs(&mut self, segment_blocks: u32, least: u32) -> Vec<(u32, u32)> {
         let mut runs = Vec::new();
         if self.role != Role::Closed {

@@ -189,7 +189,7 @@ impl Entry {
         headers
     }
 
-    /// The reply to a request that nobody understands.
+    /// The reply to a request that the server does not understand.
     fn fail(&mut self, unique: u64) {
         let len = u32::try_from(size_of::<OutHeader>()).expect("a header is short");
         let error = -libc::EIO;

@@ -63,8 +63,8 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// For the calling thread, which may return. None, and nothing is changed, if its policy is
-    /// somebody's choice, or if the kernel does not count its waits.
+    /// For the calling thread, which may return. None, and nothing is changed, if its policy was
+    /// chosen (it is not `SCHED_OTHER`), or if the kernel does not count its waits.
     pub(super) fn begin() -> Option<Idle> {
         if policy().ok()? != Some(Policy::Other) {
             return None;

@@ -12,7 +12,7 @@ pub enum Arrival {
     Request(Entry),
     /// An entry that the kernel gives back without one, and why.
     Lost(Entry, Errno),
-    /// Somebody called [`Bell::ring`].
+    /// A task called [`Bell::ring`].
     Bell,
 }
 

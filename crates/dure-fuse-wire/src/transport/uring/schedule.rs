@@ -5,7 +5,7 @@
 //! some milliseconds, have ended. **Structure.** A thread that asks the scheduler for a shorter slice
 //! (Linux 6.12) is run earlier, and has no greater share of the CPU. Its policy is set here, too;
 //! [`super::idle`] says when. **Invariants.** Nothing else changes, and nothing at all for a thread
-//! whose policy somebody has chosen: one that is not `SCHED_OTHER`. **Crash.** Nothing is kept.
+//! whose policy was chosen: one that is not `SCHED_OTHER`. **Crash.** Nothing is kept.
 
 use std::io;
 

@@ -15,7 +15,7 @@
 //! A commit closes all journals of its closure at one moment, so it locks all of them, and no other.
 //! Open handles may make the closure grow while it waits for them; then it locks more.
 //!
-//! # Why nobody waits for ever
+//! # Why no task waits for ever
 //! **Invariants.**
 //! * A task with an open handle takes only locks of ranks above [`HANDLE`]; a task that begins a
 //!   handle or commits holds none of these. So an open handle ends without a committer's help.

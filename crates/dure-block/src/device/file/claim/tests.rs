@@ -96,7 +96,7 @@ fn an_image_and_the_loop_devices_over_it_are_one_volume() {
 fn a_name_that_leads_elsewhere_meanwhile_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let path = image(place.path());
-    // Somebody makes an image and fails, while somebody else waits for its lock.
+    // A process makes an image and fails, while another one waits for its lock.
     let error = super::super::open::open_claimed(&path, OpenOptions::default(), |_, _| {
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, [0; 8192]).unwrap();

@@ -1,4 +1,4 @@
-//! Reading ahead, which nobody waits for.
+//! Reading ahead, which no task waits for.
 //!
 //! **Problem.** While a reader in order compares and copies the device is idle, and while the device
 //! works the reader is. **Structure.** A file is cut into *windows* of up to 1 MiB, less in a small

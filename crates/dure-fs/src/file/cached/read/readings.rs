@@ -169,7 +169,7 @@ impl Files {
         }
     }
 
-    /// Nobody wants these pages any more.
+    /// Gives up readings whose pages no task wants any more.
     pub(crate) fn give_readings_up(&self, readings: Readings) {
         drop(Grant::of_credit(self, readings.credit));
     }
