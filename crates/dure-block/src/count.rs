@@ -23,7 +23,7 @@ impl Count {
         }
     }
 
-    /// The same of a noun, or of words, with a plural of its own.
+    /// `count` things called by a noun, or by words, with a plural of its own.
     #[must_use]
     pub fn with(count: impl TryInto<u64>, one: &'static str, several: &'static str) -> Count {
         Count {

@@ -48,7 +48,7 @@ pub(crate) fn request(opcode: u32, node: u64, parts: &[&[u8]]) -> Bytes {
     request_of(1000, opcode, node, parts)
 }
 
-/// The same of another user.
+/// Like [`request`], of another user.
 fn request_of(uid: u32, opcode: u32, node: u64, parts: &[&[u8]]) -> Bytes {
     let body = parts.concat();
     let header = InHeader {

@@ -137,7 +137,7 @@ impl<'f, T> Calls<'f, T> {
         }
     }
 
-    /// The same, if one is done by now.
+    /// A call that is done by now, if there is one.
     pub fn try_reap(&mut self) -> Option<Done<T>> {
         if self.done.is_empty() {
             self.under_way.front()?.file.fs().poll_reads();

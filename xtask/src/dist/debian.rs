@@ -1,9 +1,10 @@
 //! `cargo xtask dist --deb`: a Debian package of what is installed.
 //!
-//! **Problem.** Who installs a file system wants its package manager to know of it. **Structure.**
-//! What `dist` installs below `/usr`, with Debian's rules: the program stripped, pages compressed,
-//! licences and changes in their files; then dpkg-deb. [`judge`] asks lintian. **Invariants.** The
-//! same sources make the same package: times are those of the commit. **Crash.** Run it again.
+//! **Problem.** A user that installs a file system wants its package manager to know of it.
+//! **Structure.** What `dist` installs below `/usr`, with Debian's rules: the program stripped,
+//! pages compressed, licences and changes in their files; then dpkg-deb. [`judge`] asks lintian.
+//! **Invariants.** The same sources make the same package: times are those of the commit.
+//! **Crash.** Run it again.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 use super::{copy_all, install, remove};
 use crate::cargo;
 
-/// Replaced by who uploads the package.
+/// The uploader of the package replaces it.
 const MAINTAINER: &str = "dure maintainers <maintainers@dure.example>";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -218,7 +219,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Modes that do not depend on who made the package.
+/// Modes that do not depend on the maker of the package.
 fn modes(folder: &Path) -> Result<()> {
     let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
     set(folder, 0o755)?;

@@ -69,7 +69,7 @@ pub enum Engine {
     Auto,
     /// Plain system calls, one after the other.
     Psync,
-    /// The same, and the caller polls the device (`RWF_HIPRI`).
+    /// Plain system calls, one after the other; the caller polls the device (`RWF_HIPRI`).
     Pvsync2,
     /// `libaio`.
     Libaio,
@@ -240,7 +240,7 @@ pub(super) enum Stamping {
 /// What the jobs did.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// Of each job.
+    /// One for each job.
     pub(super) tallies: Vec<Tally>,
     /// From the start of the first to the end of the last.
     pub(super) ns: u64,
@@ -252,7 +252,7 @@ impl Load {
         Ok(self.queue_on(device::open(&self.work, self.jobs)?, stamping))
     }
 
-    /// The same for a device that is open.
+    /// A queue with these settings for a device that is open.
     pub(super) fn queue_on(&self, device: Arc<dyn Device>, stamping: Stamping) -> Arc<Queue> {
         let config = QueueConfig {
             hw_queues: self.hw_queues,
@@ -313,10 +313,10 @@ pub(super) fn run(load: &Load, queue: &Arc<Queue>) -> Result<Done> {
     run_shown(load, queue, show)
 }
 
-/// The same, without telling how far it is.
+/// Like [`run`], without telling how far it is.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub(super) fn run_quietly(load: &Load, queue: &Arc<Queue>) -> Result<Done> {
     run_shown(load, queue, |_, _, _| {})
 }

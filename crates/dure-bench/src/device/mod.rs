@@ -1,7 +1,7 @@
 //! `dure bench device`: calls that miss.
 //!
 //! **Problem.** Calls that hit memory say nothing about the way to the device: how many requests
-//! are under way, who waits for whom, how large they are. **Structure.** The workers of a point are
+//! are under way, which call waits for which, how large they are. **Structure.** The workers of a
 //! threads, as many as asked for, on the cores there are; they share a file, or each has its own.
 //! All of them together visit each page once before any page twice, in an order without pattern, so
 //! that nothing is read from memory as long as the file is larger than the cache. **Invariants.**
@@ -53,14 +53,14 @@ pub struct Device {
 pub enum Workload {
     /// pread of 4 KiB at random in one file.
     RandomRead,
-    /// The same, a file for each thread.
+    /// pread of 4 KiB at random, in a file for each thread.
     RandomReadOwn,
     /// Reads of 4 KiB at random in one file, `--depth` of a thread under way at once: by `dure::Calls`
     /// of a volume, by `io_uring` past the kernel's cache of a directory.
     RandomReadDeep,
     /// 70 % preads and 30 % pwrites of 4 KiB at random in one file.
     Mix,
-    /// The same, a file for each thread.
+    /// 70 % preads and 30 % pwrites of 4 KiB at random, in a file for each thread.
     MixOwn,
     /// pwrite of 4 KiB at random in one file, and fsync.
     OverwriteFsync,
@@ -72,9 +72,9 @@ pub enum Workload {
     MakeFiles,
     /// All files listed and stat-ed, of which nothing is in memory; a work is a file. As root.
     ListCold,
-    /// The same, each opened and read.
+    /// All files opened and read, of which nothing is in memory; a work is a file. As root.
     ReadCold,
-    /// The same, each removed, then sync.
+    /// All files removed, of which nothing is in memory, then sync; a work is a file. As root.
     RemoveCold,
 }
 

@@ -1,4 +1,4 @@
-//! `dure bench mount`: mounted volumes beside other file systems, as programs meet them.
+//! `dure bench mount`: mounted volumes compared with other file systems, as programs see them.
 //!
 //! **Structure.** Each target is a directory: a tmpfs, ext4 and xfs on a loop device in memory, and
 //! volumes in memory that this program mounts, a transport each; and for each transport a server
@@ -296,7 +296,7 @@ impl Target {
     }
 }
 
-/// How fast a figure is beside that of the base, and 1 for the base itself.
+/// How many times as fast as the base a row is; 1 for the base itself.
 fn speed(row: &Row, rows: &[Row]) -> Option<f64> {
     let of_base = |other: &&Row| other.target == BASE && other.workload == row.workload;
     let base = rows.iter().find(of_base)?.median;

@@ -119,7 +119,7 @@ struct Mounts {
     seconds: f64,
     min: f64,
     max: f64,
-    /// Of the median mount.
+    /// Seconds of the median mount's scan.
     scan_seconds: f64,
     apply_seconds: f64,
     write_seconds: f64,
@@ -128,7 +128,8 @@ struct Mounts {
 impl Mounts {
     const HEADS: [&str; 7] = ["n", "mount s", "min", "max", "scan", "apply", "write"];
 
-    /// Of mounts in ascending order of their nanoseconds; returns what the median one recovered, too.
+    /// Sums up mounts in ascending order of their nanoseconds; also returns what the median one
+    /// recovered.
     #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
     fn of(runs: &[(u64, RecoveryStatistics)]) -> (Mounts, RecoveryStatistics) {
         let seconds = |ns: u64| ns as f64 / 1e9;

@@ -143,14 +143,14 @@ pub(crate) struct Axis {
 }
 
 /// An axis that has the counts that were measured, and no others: from the least to the most, with
-/// some room beside them, and labels only where a measurement is.
+/// some room at both ends, and labels only where a measurement is.
 pub(crate) fn axis(counts: &[f64]) -> Axis {
     let mut points = counts.to_vec();
     points.sort_by(f64::total_cmp);
     points.dedup();
     let least = points.first().copied().unwrap_or(1.0);
     let most = points.last().copied().unwrap_or(1.0);
-    // Alone, a count is in the middle.
+    // A single count is in the middle.
     let room = if most > least {
         (most - least) / 16.0
     } else {

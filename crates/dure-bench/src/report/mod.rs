@@ -27,7 +27,7 @@ struct Row<'p> {
     min: f64,
     max: f64,
     n: usize,
-    /// Of the middle measurement.
+    /// Seconds of the middle measurement.
     seconds: f64,
     p50_ns: u64,
     p99_ns: u64,
@@ -40,10 +40,12 @@ struct Row<'p> {
     flushes_per_op: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     device_flushes_per_op: Option<f64>,
-    /// Of what was read from persistent memory, the part on the NUMA node of the reading core.
+    /// The part of what was read from persistent memory that is on the NUMA node of the reading
+    /// core.
     #[serde(skip_serializing_if = "Option::is_none")]
     local_read_percent: Option<f64>,
-    /// The same of what was written.
+    /// The part of what was written to persistent memory that is on the NUMA node of the writing
+    /// core.
     #[serde(skip_serializing_if = "Option::is_none")]
     local_written_percent: Option<f64>,
 }
@@ -117,7 +119,7 @@ pub fn json(bench: &'static str, points: &[Point]) -> Result<String> {
     json_beside::<()>(bench, points, &[])
 }
 
-/// The same, with objects of the bench's own behind.
+/// Like [`json`], with objects of the bench's own behind.
 ///
 /// # Errors
 /// Never for numbers that were measured.
@@ -145,7 +147,7 @@ pub enum Columns {
 }
 
 impl Columns {
-    /// As `--wide` says.
+    /// The columns that `--wide` says.
     #[must_use]
     pub fn of(wide: bool) -> Columns {
         if wide { Columns::All } else { Columns::Usual }

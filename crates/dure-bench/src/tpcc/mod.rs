@@ -107,7 +107,7 @@ struct Row {
     total_s: f64,
     total_min: f64,
     total_max: f64,
-    /// Of the median run.
+    /// The mean of the median run.
     mean_us: f64,
     deviation_us: f64,
     p50_us: f64,

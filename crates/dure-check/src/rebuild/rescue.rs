@@ -68,7 +68,7 @@ impl<'o> Rescue<'o> {
     /// Reads the structures of the volume on `device`.
     ///
     /// # Errors
-    /// As of a check: there is no superblock to start from. Everything else is a loss.
+    /// Those of a check: there is no superblock to start from. Everything else is a loss.
     pub fn open(device: Arc<dyn Device>, options: &'o CheckOptions<'o>) -> Result<Rescue<'o>> {
         let region = Region::open(device);
         let layout = superblock::find(&region, &mut Report::default())?;

@@ -254,7 +254,7 @@ fn options(args: &Mkfs) -> FormatOptions {
     }
 }
 
-/// The user who runs mkfs: the default owner of the root directory.
+/// The user that runs mkfs: the default owner of the root directory.
 fn caller() -> Owner {
     Owner {
         uid: rustix::process::geteuid().as_raw(),

@@ -1,7 +1,7 @@
 //! `dure umount`: done when the server has written everything, closed the volume and let go of it.
 //!
 //! **Problem.** umount(2) does not wait for the server of a FUSE mount, which still checkpoints and
-//! closes; a user who moves the volume elsewhere, or mounts it again, comes too early.
+//! closes; a user that moves the volume elsewhere, or mounts it again, comes too early.
 //! **Structure.** Before the unmount, the server is asked to report when the volume is closed, and
 //! the outcome; then its lock has to be released. **Invariants.** Status 0 says that the volume is
 //! closed and clean.

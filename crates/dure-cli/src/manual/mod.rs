@@ -39,7 +39,7 @@ pub const STATUS: Statuses = &[
     CLOSED,
 ];
 
-/// Of every command.
+/// An exit status of every command.
 const CLOSED: (u8, &str) = (print::CLOSED, "the reader of its output went away");
 
 const fn page(

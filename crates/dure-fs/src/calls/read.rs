@@ -34,7 +34,7 @@ impl FileSystem {
     /// submitted to the device, and the call returns meanwhile.
     ///
     /// # Errors
-    /// As [`FileSystem::read`].
+    /// Those of [`FileSystem::read`].
     pub fn begin_read(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<Begun> {
         let inode = regular(inode)?;
         let begun = self
@@ -52,7 +52,7 @@ impl FileSystem {
     /// Returns how many bytes are read; waits for the device.
     ///
     /// # Errors
-    /// As [`FileSystem::read`].
+    /// Those of [`FileSystem::read`].
     pub fn end_read(
         &self,
         inode: &InodeRef,
@@ -70,7 +70,7 @@ impl FileSystem {
         }
     }
 
-    /// Ends a read whose bytes nobody wants any more; waits for nothing.
+    /// Ends a read whose bytes are not wanted any more; waits for nothing.
     pub fn cancel_read(&self, under_way: UnderWay) {
         self.0.files.give_readings_up(under_way.0);
     }

@@ -8,13 +8,13 @@
 //! above them, and reached through [`Above`].
 //!
 //! **Invariants.** There is at most one `Inode` per number. Attributes and data are in their
-//! granules only. Data changes under the exclusive inode lock, so it stays as it is for all who
-//! hold the lock, but for times and slots that overwrites without a page cache change
+//! granules only. Data changes under the exclusive inode lock, so it stays as it is for every task
+//! that holds the lock, but for times and slots that overwrites without a page cache change
 //! ([`crate::file`], `direct`); attributes have a lock of their own ([`attribute_lock`]). An
-//! operation that stores one of the two depends on the last writer of the other. An inode whose link
-//! count is 0 has an orphan slot until it is freed. Exactly one caller claims an inode for deletion;
-//! from then on no task can pin it. **On a crash** the orphan slots name what must be freed at the
-//! next mount.
+//! operation that stores one of the two depends on the last writer of the other. An inode whose
+//! link count is 0 has an orphan slot until it is freed. Exactly one caller claims an inode for
+//! deletion; from then on no task can pin it. **On a crash** the orphan slots name what must be
+//! freed at the next mount.
 
 mod above;
 mod access_time;
@@ -206,7 +206,7 @@ impl Inode {
         }
     }
 
-    /// As `Inode::new`, where the type is known.
+    /// Like `Inode::new`, where the type is known.
     #[inline]
     pub(crate) fn made(
         home: Arc<Home>,
@@ -250,7 +250,7 @@ impl Inode {
     }
 
     /// When it was made: the times of its data until any is stored. Not from its attributes, where
-    /// readers of the data would contend with those who change them.
+    /// readers of the data would contend with tasks that change them.
     fn birth(&self) -> Time {
         match self.birth {
             0 => self.attributes().btime,

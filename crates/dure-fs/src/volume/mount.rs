@@ -52,7 +52,8 @@ impl FileSystem {
         dure_store::grown(before, blocks)
     }
 
-    /// The same of this volume, which has to be closed first.
+    /// The layout that this volume would have on a device of `blocks` blocks; it has to be closed
+    /// first.
     ///
     /// # Errors
     /// `ReadOnly`, `Stopped`; as [`FileSystem::layout_grown`].
@@ -70,11 +71,11 @@ impl FileSystem {
         FileSystem::open_keeping(device, options, &BTreeSet::new()).map(|(fs, _)| fs)
     }
 
-    /// As [`FileSystem::open`], for a caller that knows users of inodes from an earlier mount: those
-    /// of `keep` that have no name are not deleted before the returned pins are dropped.
+    /// Like [`FileSystem::open`], for a caller that knows users of inodes from an earlier mount:
+    /// those of `keep` that have no name are not deleted before the returned pins are dropped.
     ///
     /// # Errors
-    /// As [`FileSystem::open`].
+    /// Those of [`FileSystem::open`].
     pub fn open_keeping(
         device: Arc<dyn Device>,
         mut options: MountOptions,

@@ -11,7 +11,7 @@ use super::{Answer, Server, errno};
 /// Bytes copied at a time by COPY_FILE_RANGE.
 const COPY_BYTES: usize = 1 << 20;
 
-/// Of a request, which has at most a megabyte.
+/// Converts the bytes of a request, which has at most a megabyte.
 fn to_u64(bytes: usize) -> u64 {
     u64::try_from(bytes).expect("usize has 64 bits")
 }
@@ -21,13 +21,13 @@ fn to_u64(bytes: usize) -> u64 {
 pub struct Statistics {
     /// Blocks of the volume that can hold data or nodes.
     pub blocks: u64,
-    /// Of them free.
+    /// Free blocks among `blocks`.
     pub free: u64,
     /// Free blocks that a new file can have, without those for its inode and map.
     pub available: u64,
     /// Inodes there can be.
     pub files: u64,
-    /// Of them free.
+    /// Free inodes among `files`.
     pub files_free: u64,
 }
 

@@ -184,7 +184,7 @@ fn names_of_an_image_never_lead_out_of_the_destination() {
     }
 }
 
-/// Somebody puts a link in the place of a directory that is being filled.
+/// Another user puts a link in the place of a directory that is being filled.
 #[test]
 fn a_link_in_the_place_of_a_directory_does_not_lead_a_copy_away() {
     let host = tempfile::tempdir().unwrap();

@@ -11,17 +11,17 @@ use serde::Serialize;
 use super::sweep::{FixedLoad, Point};
 use dure_block::count::Count;
 
-/// Of the highest rate, what counts as reaching it.
+/// The share of the highest rate that counts as reaching it.
 const REACHED: f64 = 0.95;
 /// The share of Q2G from which tags are the cause, in percent. Half of the requests that two jobs
 /// have under way wait when there are tags for one.
 const Q2G_SHOWS: f64 = 25.0;
-/// Of all requests, how many must have waited for a tag at least.
+/// The least share of all requests that must have waited for a tag.
 const WAITED: f64 = 0.01;
-/// The same, whatever Q2G is: of the requests of one job only the next waits, and those behind it
-/// have not arrived.
+/// Like [`WAITED`], whatever Q2G is: of the requests of one job only the next waits, and those
+/// behind it have not arrived.
 const WAITED_OFTEN: f64 = 0.1;
-/// Of their cores' time, what busy jobs use.
+/// The share of their cores' time that busy jobs use.
 const CPU_BUSY: f64 = 0.85;
 /// How many times the CPU time that a request takes with one job it may take before something is
 /// contended.

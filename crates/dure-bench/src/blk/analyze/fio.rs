@@ -17,7 +17,7 @@ pub(super) struct Measured {
     pub(super) iops: f64,
     pub(super) p50_ns: u64,
     pub(super) p99_ns: u64,
-    /// Of the time of the jobs, that in which they had a core.
+    /// The share of the jobs' time in which they had a core.
     pub(super) cpu_share: f64,
 }
 

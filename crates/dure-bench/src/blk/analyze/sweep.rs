@@ -19,7 +19,7 @@ use crate::blk::{device, report, trace};
 use crate::interrupt;
 use crate::measure::{self, f64_of};
 
-/// Of the time of a measurement, that of the run with stamps.
+/// The share of a measurement's time that goes to the run with stamps.
 const STAMPED_PART: f64 = 0.5;
 
 /// What all points have in common.
@@ -44,9 +44,9 @@ pub(super) struct Point {
     pub(super) p99_ns: u64,
     /// CPU time of the jobs for each request.
     pub(super) cpu_ns_per_request: f64,
-    /// Of their time, that in which jobs used or wanted a core.
+    /// The share of the jobs' time in which they used or wanted a core.
     pub(super) cpu_share: f64,
-    /// Of all requests, those that waited for a tag.
+    /// The share of all requests that waited for a tag.
     pub(super) tag_waits_share: f64,
     pub(super) phases: Vec<PhaseRow>,
 }

@@ -53,7 +53,7 @@ pub enum Source {
         /// The text.
         file: PathBuf,
     },
-    /// Those of everybody on a block device, as the kernel tells; times are in microseconds.
+    /// Those of every program on a block device, as the kernel tells; times are in microseconds.
     Kernel {
         /// A whole disk, as /dev/nvme0n1.
         device: PathBuf,
@@ -156,7 +156,7 @@ fn report(source: &Source) -> Result<(Report, Vec<Event>)> {
     }
 }
 
-/// The stamps of all requests on `device`, which everybody makes until `ended`.
+/// The stamps of all requests that any program makes on `device` until `ended`.
 ///
 /// # Errors
 /// It is no whole disk, there is no tracefs, or there was no request.

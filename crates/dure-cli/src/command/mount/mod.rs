@@ -235,7 +235,7 @@ fn tell_fallback(args: &Mount, why: Option<&str>) {
         note!("dure: {said}");
         return;
     }
-    // Nobody asked for rings.
+    // The user did not ask for rings.
     log::said(Level::Info, &said);
     let is_root = rustix::process::geteuid().is_root();
     if is_root && Switch::now() == Switch::Off && std::io::stderr().is_terminal() {

@@ -20,11 +20,11 @@ use crate::exit;
 #[serde(deny_unknown_fields)]
 pub(super) struct Report {
     pub(super) suite: Suite,
-    /// Of ace; of another suite, which has no choice of them, 0.
+    /// The operations of ace's workloads; 0 for another suite, which has no choice of them.
     pub(super) seq: u32,
-    /// Of ace.
+    /// The cores of ace.
     pub(super) cores: u32,
-    /// Of ace.
+    /// The seed of ace.
     pub(super) seed: u64,
     /// Policies of the mounts, as given; empty: the defaults.
     #[serde(default)]
@@ -40,8 +40,8 @@ pub(super) struct Report {
     pub(super) workloads_equal: u64,
     pub(super) states: u64,
     pub(super) states_different: u64,
-    /// Of these, those that were recovered; each other one differs from one of them only in blocks
-    /// at which recovery and the checks do not look.
+    /// How many different states were recovered; each other one differs from one of them only in
+    /// blocks at which recovery and the checks do not look.
     #[serde(default)]
     pub(super) states_recovered: u64,
     pub(super) violations: Vec<Finding>,

@@ -128,7 +128,7 @@ impl Table<'_> {
         writeln!(out)
     }
 
-    /// A line per worker; `log` is of the journals of its partitions, whoever commits them.
+    /// A line per worker; `log` is of the journals of its partitions, whichever task commits them.
     fn workers(&self, out: &mut String, journals: &[JournalCounts]) -> std::fmt::Result {
         if self.now.workers.is_empty() {
             return Ok(());

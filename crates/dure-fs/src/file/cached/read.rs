@@ -107,7 +107,7 @@ impl Files {
         }
     }
 
-    /// As `read_in_memory`, for a holder of the range: writers wait until the read is over.
+    /// Like `read_in_memory`, for a holder of the range: writers wait until the read is over.
     fn read_held(
         &self,
         inode: &Inode,
@@ -140,7 +140,7 @@ impl Files {
             .expect("an exclusive holder races with no writer")
     }
 
-    /// As `read_in_memory`, with no range. `None`: every copy was torn by concurrent writers.
+    /// Like `read_in_memory`, with no range. `None`: every copy was torn by concurrent writers.
     #[inline]
     fn read_shared(&self, inode: &Inode, offset: u64, rest: &mut [u8]) -> Option<(usize, usize)> {
         let state = inode.state().read();

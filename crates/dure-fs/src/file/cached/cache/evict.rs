@@ -86,7 +86,8 @@ impl PageCache {
         self.counters.evicted.add(pages);
     }
 
-    /// The same of one inode. Also returns whether the hand has passed all its pages.
+    /// Evicts up to `want` pages of one inode. Also returns whether the hand has passed all its
+    /// pages.
     fn evict_from(&self, core: CoreId, inode: &Inode, want: u64) -> (u64, bool) {
         let Some(mut state) = inode.state().try_write() else {
             return (0, true);

@@ -132,8 +132,8 @@ impl Files {
     }
 
     /// Puts a page in memory that a write to a part of it is about to need, if it is on the device.
-    /// Whoever writes then reads nothing while it holds the inode, unless the page is gone again;
-    /// it finds errors again, and returns them.
+    /// The write then reads nothing while it holds the inode, unless the page is gone again; it
+    /// finds errors again, and returns them.
     pub(in crate::file::cached) fn fetch_page(&self, inode: &Arc<Inode>, page: u64) {
         let mut byte = [0];
         let wanted = Wanted {

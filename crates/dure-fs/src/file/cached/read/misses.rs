@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //! A task waits once, and then reads for itself what it does not find: a failed read is told by the
-//! device to each, and a page that was evicted at once keeps nobody waiting. A task holds no lock when
-//! it waits: where tasks queue for ranges, readers hold one, and each reads for itself.
+//! device to each, and a page that was evicted at once keeps no task waiting. A task holds no lock
+//! when it waits: where tasks queue for ranges, readers hold one, and each reads for itself.
 //! **On a crash** nothing is lost.
 
 use std::ops::Range;
@@ -77,7 +77,7 @@ impl Misses {
     }
 
     /// Begins a read of these pages, which others that miss one of them wait for. `None`: another
-    /// task has read the first one; the caller has waited for it, and need not tell anybody.
+    /// task has read the first one; the caller has waited for it, and need not tell other tasks.
     pub(super) fn begin<'m>(
         &'m self,
         ino: Ino,
