@@ -9,36 +9,38 @@
  *            mode that is not named here;
  *   -EFAULT  NULL where there has to be a path, a buffer or a place for a result;
  *   -ENXIO   the volume was opened before a fork(), in the parent;
- *   -EIO     the device failed; content is damaged; or a call on the volume failed by a bug of dure:
- *            then all later ones do, nothing more is written by them, and the next open of the volume
- *            recovers, as after a crash;
- *   -EROFS   for changes: the volume is closed, was opened with "ro", or stopped after a failed write.
- * Calls with a path may also return -ENOENT, -ENOTDIR, -EACCES, -ELOOP (more than 40 symbolic links),
- * -ENAMETOOLONG (a path of 4096 bytes or more, a name of more than 255). Calls that make or grow
- * something: -ENOSPC. What POSIX says of a call counts where nothing else is said here; user/semantics.md
- * has the details.
+ *   -EIO     the device failed; content is damaged; or a call on the volume failed by a bug of
+ *            dure: then all later ones do, they write nothing more, and the next open of the volume
+ *            recovers, as after a crash (a bug in a thread of the library ends the process);
+ *   -EROFS   for changes: the volume is closed, was opened with "ro", or stopped after a failed
+ *            write.
+ * Calls with a path may also return -ENOENT, -ENOTDIR, -EACCES, -ELOOP (more than 40 symbolic
+ * links), -ENAMETOOLONG (a path of 4096 bytes or more, a name of more than 255). Calls that make or
+ * grow something: -ENOSPC. What POSIX says of a call counts where nothing else is said here;
+ * docs/user/semantics.md has the details.
  *
  * HANDLES are opaque, and come from one call: dure_volume_open, dure_session_open, dure_open,
  * dure_opendir, dure_calls_open and the like, which store them through their last argument, and
- * store nothing to be used when they fail. Each has one close, which takes NULL too, and after which
- * it must not be used. The order of closing does not matter: what is left of a closed volume can still
- * read, and keeps the image or device in use. Wrong arguments of a call on live handles do not crash
- * it. Undefined is: a handle that was closed or never opened, a path or name without a zero byte at
- * its end, a buffer shorter than said.
+ * store nothing to be used when they fail. Each has one close, which takes NULL too, and after
+ * which it must not be used. The order of closing does not matter: what is left of a closed volume
+ * can still read, and keeps the image or device in use. Wrong arguments of a call on live handles
+ * do not crash it. Undefined is: a handle that was closed or never opened, a path or name without a
+ * zero byte at its end, a buffer shorter than said.
  *
  * THREADS. All calls but a handle's close may be made by any number of threads at once. dure_pread
- * and dure_pwrite of one file take no lock of the handle; dure_read, dure_write and dure_lseek share
- * its position, calls on one dure_dir or dure_calls wait for each other. A thread with its own clone
- * of a session and its own dure_file shares no counter with others. Bytes of a buffer belong to the
- * call while it runs. No call may be made in a signal handler; a call is not ended by signals.
+ * and dure_pwrite of one file take no lock of the handle; dure_read, dure_write and dure_lseek
+ * share its position, calls on one dure_dir or dure_calls wait for each other. A thread with its
+ * own clone of a session and its own dure_file shares no counter with others. Bytes of a buffer
+ * belong to the call while it runs. No call may be made in a signal handler; a call is not ended by
+ * signals, and no handler runs in a thread of the library.
  *
  * DURABLE, that is there after a power cut, is what dure_fsync, dure_fdatasync or dure_volume_sync
  * returned 0 for, and a write to a file opened with O_SYNC or O_DSYNC when it returns. All else
  * becomes durable in the background, about every "commit=" seconds (5), each call as a whole or not
  * at all.
  *
- * FORK. A child may close handles, which only frees what the child's exit frees anyway, and exit
- * or exec; all other calls on a volume of its parent return -ENXIO. It keeps the image or device in
+ * FORK. A child may close handles, which only frees what the child's exit frees anyway, and exit or
+ * exec; all other calls on a volume of its parent return -ENXIO. It keeps the image or device in
  * use until then. Fork before a volume is opened, and the child may open it.
  *
  * INTERFACE. Functions have the symbol version DURE_0, and libdure.so the SONAME libdure.so.0.
@@ -67,8 +69,8 @@ typedef struct dure_calls dure_calls;     /* reads and writes under way */
 /* ---- errors, version ---- */
 
 /* What failed, on which path and why: of the last call of this thread that returned an error, and
- * "" before the first. The text is UTF-8, and stays until this thread's next error or end. Its words
- * may change between versions. */
+ * "" before the first. The text is UTF-8, and stays until this thread's next error or end. Its
+ * words may change between versions. */
 const char *dure_last_error(void);
 
 /* "MAJOR.MINOR.PATCH" of the library. */
@@ -77,21 +79,21 @@ const char *dure_version(void);
 /* ---- volumes ---- */
 
 /* Options are words with commas between them, or NULL; of equal words the last counts.
- *   mount: ro, rw, noatime, relatime, strictatime, nodiratime, cache=BYTES (with K, M, G, T; default
- *     256M, at least 1M; of all memory for pages and inodes), commit=SECONDS (0.001 to 3600), and the
- *     policies of docs/user/options.md such as journal=per-core;
- *   format: label=TEXT (64 bytes), uid=N and gid=N (owner of the root directory, 0), journals=N (1 to
- *     1000), segment_blocks=N (a power of two, 32 to 512).
+ *   mount: ro, rw, noatime, relatime, strictatime, nodiratime, cache=BYTES (with K, M, G, T;
+ *     default 256M, at least 1M; of all memory for pages and inodes), commit=SECONDS (0.001 to
+ *     3600), and the policies of docs/user/options.md such as journal=per-core;
+ *   format: label=TEXT (64 bytes), uid=N and gid=N (owner of the root directory, 0), journals=N (1
+ *     to 1000), segment_blocks=N (a power of two, 32 to 512).
  * An unknown word is -EINVAL. */
 
-/* Makes a volume and mounts it. image_bytes > 0: in a new image file of that size, which must not be
- * there (-EEXIST). image_bytes == 0: on the existing file or block device; ALL THAT IS ON IT IS LOST.
- * -EBUSY: in use. -ENOSPC or -EINVAL: too small. */
+/* Makes a volume and mounts it. image_bytes > 0: in a new image file of that size, which must not
+ * be there (-EEXIST). image_bytes == 0: on the existing file or block device; ALL THAT IS ON IT IS
+ * LOST. -EBUSY: in use. -ENOSPC or -EINVAL: too small. */
 int dure_volume_create(const char *path, uint64_t image_bytes, const char *format_options,
                        const char *mount_options, dure_volume **volume);
 
-/* Mounts a volume, and recovers it if it was not closed. -EBUSY: open in another process or mounted.
- * A volume is open once at a time. */
+/* Mounts a volume, and recovers it if it was not closed. -EBUSY: open in another process or
+ * mounted. A volume is open once at a time. */
 int dure_volume_open(const char *path, const char *mount_options, dure_volume **volume);
 
 /* Makes everything durable, marks the volume as closed, frees the handle (after an error too).
@@ -140,10 +142,10 @@ int dure_session_close(dure_session *session);
 /* ---- open files ---- */
 
 /* Opens path. flags, of <fcntl.h>: O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC (not
- * with O_RDONLY), O_APPEND, O_DIRECTORY, O_NOFOLLOW, O_SYNC, O_DSYNC; O_TMPFILE | O_RDWR alone (path is
- * the directory; dure_flink gives it a name); O_CLOEXEC, O_NOCTTY, O_NONBLOCK and O_LARGEFILE do
- * nothing. mode: of a new file, before the umask. -EEXIST, -EISDIR; -ENXIO: a pipe, socket or device.
- * The name of a new file is durable with dure_fsync of it. */
+ * with O_RDONLY), O_APPEND, O_DIRECTORY, O_NOFOLLOW, O_SYNC, O_DSYNC; O_TMPFILE | O_RDWR alone
+ * (path is the directory; dure_flink gives it a name); O_CLOEXEC, O_NOCTTY, O_NONBLOCK and
+ * O_LARGEFILE do nothing. mode: of a new file, before the umask. -EEXIST, -EISDIR; -ENXIO: a pipe,
+ * socket or device. The name of a new file is durable with dure_fsync of it. */
 int dure_open(const dure_session *session, const char *path, int flags, mode_t mode,
               dure_file **file);
 
@@ -157,12 +159,12 @@ int dure_dup(const dure_file *file, dure_file **copy);
 /* Writes nothing: what is not durable stays so. */
 int dure_close(dure_file *file);
 
-/* Up to len bytes from offset on; fewer: the end of the file is there. -EBADF: not open for reading.
- * -EISDIR. */
+/* Up to len bytes from offset on; fewer: the end of the file is there. -EBADF: not open for
+ * reading. -EISDIR. */
 ssize_t dure_pread(const dure_file *file, void *buf, size_t len, int64_t offset);
 
-/* Writes at offset; with O_APPEND at the end. Returns how many bytes: fewer than len only if there is
- * no space for all. -EBADF: not open for writing. -EFBIG. Set-id bits of the file go, unless the
+/* Writes at offset; with O_APPEND at the end. Returns how many bytes: fewer than len only if there
+ * is no space for all. -EBADF: not open for writing. -EFBIG. Set-id bits of the file go, unless the
  * caller is root. */
 ssize_t dure_pwrite(const dure_file *file, const void *buf, size_t len, int64_t offset);
 
@@ -170,19 +172,19 @@ ssize_t dure_pwrite(const dure_file *file, const void *buf, size_t len, int64_t 
 ssize_t dure_read(const dure_file *file, void *buf, size_t len);
 ssize_t dure_write(const dure_file *file, const void *buf, size_t len);
 
-/* The same with 0 to 1024 buffers. Up to 1 MiB in all is one read or write to other threads; more is
- * read or written buffer by buffer. */
+/* The same with 0 to 1024 buffers. Up to 1 MiB in all is one read or write to other threads; more
+ * is read or written buffer by buffer. */
 ssize_t dure_preadv(const dure_file *file, const struct iovec *iov, int iovcnt, int64_t offset);
 ssize_t dure_pwritev(const dure_file *file, const struct iovec *iov, int iovcnt, int64_t offset);
 ssize_t dure_readv(const dure_file *file, const struct iovec *iov, int iovcnt);
 ssize_t dure_writev(const dure_file *file, const struct iovec *iov, int iovcnt);
 
-/* Moves the position of a regular file; returns it. whence: SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA or
- * SEEK_HOLE (-ENXIO: none at or behind offset). */
+/* Moves the position of a regular file; returns it. whence: SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA
+ * or SEEK_HOLE (-ENXIO: none at or behind offset). */
 int64_t dure_lseek(const dure_file *file, int64_t offset, int whence);
 
-/* Makes content and attributes durable, the names of the file, and all they depend on. An error stays:
- * the data was not written, and the call fails again. */
+/* Makes content and attributes durable, the names of the file, and all they depend on. An error
+ * stays: the data was not written, and the call fails again. */
 int dure_fsync(const dure_file *file);
 
 /* Makes content durable, and what is needed to read it. */
@@ -195,9 +197,10 @@ int dure_ftruncate(const dure_file *file, int64_t size);
  * FALLOC_FL_KEEP_SIZE; else -EOPNOTSUPP. len > 0. -EBADF, -EFBIG. */
 int dure_fallocate(const dure_file *file, int mode, int64_t offset, int64_t len);
 
-/* Up to len bytes (and 2 GiB) from one regular file to another, of this or another volume; returns how
- * many, 0 at the end. *from_offset and *to_offset move, or the position of the file if NULL. -EINVAL:
- * no regular file, overlap. Holes become zeroes. flags: 0. Not one step to other threads. */
+/* Up to len bytes (and 2 GiB) from one regular file to another, of this or another volume; returns
+ * how many, 0 at the end. *from_offset and *to_offset move, or the position of the file if NULL.
+ * -EINVAL: no regular file, overlap. Holes become zeroes. flags: 0. Not one step to other threads.
+ */
 int64_t dure_copy_file_range(const dure_file *from, int64_t *from_offset, const dure_file *to,
                              int64_t *to_offset, size_t len, unsigned int flags);
 
@@ -206,9 +209,10 @@ int64_t dure_copy_file_range(const dure_file *from, int64_t *from_offset, const 
 /* Reads and writes of which up to depth (at least 1) are under way. */
 int dure_calls_open(const dure_volume *volume, uint32_t depth, dure_calls **calls);
 
-/* Begins a read. What is in memory is read at once, the rest is under way when this returns; it waits
- * only if depth reads are already. The buffer belongs to the call until it is reaped or the calls are
- * closed; the file may be closed before. 0: it is to be reaped. -EXDEV: a file of another volume. */
+/* Begins a read. What is in memory is read at once, the rest is under way when this returns; it
+ * waits only if depth reads are already. The buffer belongs to the call until it is reaped or the
+ * calls are closed; the file may be closed before. 0: it is to be reaped. -EXDEV: a file of another
+ * volume. */
 int dure_submit_read(const dure_calls *calls, const dure_file *file, void *buf, size_t len,
                      int64_t offset, uint64_t token);
 
@@ -275,8 +279,8 @@ int dure_chown(const dure_session *session, const char *path, uid_t uid, gid_t g
 int dure_lchown(const dure_session *session, const char *path, uid_t uid, gid_t gid);
 int dure_fchown(const dure_file *file, uid_t uid, gid_t gid);
 
-/* times: two, of the last read and the last change; tv_nsec may be UTIME_NOW or UTIME_OMIT. NULL: both
- * now. flags: 0 or AT_SYMLINK_NOFOLLOW. -EPERM, -EACCES. */
+/* times: two, of the last read and the last change; tv_nsec may be UTIME_NOW or UTIME_OMIT. NULL:
+ * both now. flags: 0 or AT_SYMLINK_NOFOLLOW. -EPERM, -EACCES. */
 int dure_utimens(const dure_session *session, const char *path, const struct timespec *times,
                  int flags);
 int dure_futimens(const dure_file *file, const struct timespec *times);
@@ -311,8 +315,8 @@ int dure_symlink(const dure_session *session, const char *target, const char *pa
 /* The first len bytes of the target, without a zero; returns how many. -EINVAL: no link. */
 ssize_t dure_readlink(const dure_session *session, const char *path, void *buf, size_t len);
 
-/* Makes content and permissions of the file to those of from, which is made if it is not there. Holes
- * stay holes. Returns the size. -EINVAL: no regular file, or both are one. */
+/* Makes content and permissions of the file to those of from, which is made if it is not there.
+ * Holes stay holes. Returns the size. -EINVAL: no regular file, or both are one. */
 int64_t dure_copy(const dure_session *session, const char *from, const char *to);
 
 /* ---- reading directories ---- */
@@ -326,19 +330,19 @@ struct dure_dirent {
 
 int dure_opendir(const dure_session *session, const char *path, dure_dir **dir);
 
-/* The next entry, without "." and "..". 1: *entry is set. 0: there are no more. An entry that is there
- * all the time is returned once, whatever happens to others. */
+/* The next entry, without "." and "..". 1: *entry is set. 0: there are no more. An entry that is
+ * there all the time is returned once, whatever happens to others. */
 int dure_readdir(const dure_dir *dir, struct dure_dirent *entry);
 
 int dure_closedir(dure_dir *dir);
 
 /* ---- extended attributes ---- */
 
-/* Names begin with "user.", "trusted." or "security.", or are those of access lists; else -EOPNOTSUPP.
- * Calls with a path follow symbolic links. get and list return how many bytes there are; with len == 0
- * only that; -ERANGE: the buffer is too short. -ENODATA: no such attribute. list: each name with a zero
- * behind it. set: value of up to 65536 bytes (-E2BIG); flags: 0, XATTR_CREATE (-EEXIST) or
- * XATTR_REPLACE (-ENODATA). -EPERM. */
+/* Names begin with "user.", "trusted." or "security.", or are those of access lists; else
+ * -EOPNOTSUPP. Calls with a path follow symbolic links. get and list return how many bytes there
+ * are; with len == 0 only that; -ERANGE: the buffer is too short. -ENODATA: no such attribute.
+ * list: each name with a zero behind it. set: value of up to 65536 bytes (-E2BIG); flags: 0,
+ * XATTR_CREATE (-EEXIST) or XATTR_REPLACE (-ENODATA). -EPERM. */
 ssize_t dure_getxattr(const dure_session *session, const char *path, const char *name, void *buf,
                       size_t len);
 ssize_t dure_fgetxattr(const dure_file *file, const char *name, void *buf, size_t len);

@@ -206,11 +206,11 @@ pub(crate) fn make_in<T>(
     Ok(())
 }
 
-/// Returns what `find` finds; the place is as it was after an error.
-pub(crate) fn find_in<T>(place: Place<'_, T>, find: impl FnOnce() -> Outcome<T>) -> Outcome<()> {
-    let Some(place) = place else {
-        return missing("no place for the result");
-    };
-    place.write(find()?);
-    Ok(())
+/// The place of a result.
+#[inline]
+pub(crate) fn there<T>(place: Place<'_, T>) -> Outcome<&mut MaybeUninit<T>> {
+    match place {
+        Some(place) => Ok(place),
+        None => missing("no place for the result"),
+    }
 }

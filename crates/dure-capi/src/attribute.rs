@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use dure::{Access, FileTimes, TimeChange, Timestamp};
 
 use crate::answer::{Outcome, answer, invalid};
-use crate::argument::{Place, Source, Text, find_in, offset_of};
+use crate::argument::{Place, Source, Text, offset_of, there};
 use crate::file::dure_file;
 use crate::layout::dure_stat;
 use crate::session::dure_session;
@@ -18,7 +18,10 @@ pub extern "C" fn dure_stat(
     stat: Place<'_, dure_stat>,
 ) -> c_int {
     answer(session, |session| {
-        find_in(stat, || Ok(session.session.metadata(path.path()?)?.into()))
+        let place = there(stat)?;
+        let found = session.session.metadata(path.path()?)?;
+        place.write(dure_stat::from(&found));
+        Ok(())
     })
 }
 
@@ -30,9 +33,10 @@ pub extern "C" fn dure_lstat(
     stat: Place<'_, dure_stat>,
 ) -> c_int {
     answer(session, |session| {
-        find_in(stat, || {
-            Ok(session.session.symlink_metadata(path.path()?)?.into())
-        })
+        let place = there(stat)?;
+        let found = session.session.symlink_metadata(path.path()?)?;
+        place.write(dure_stat::from(&found));
+        Ok(())
     })
 }
 
@@ -40,7 +44,9 @@ pub extern "C" fn dure_lstat(
 #[unsafe(no_mangle)]
 pub extern "C" fn dure_fstat(file: Option<&dure_file>, stat: Place<'_, dure_stat>) -> c_int {
     answer(file, |file| {
-        find_in(stat, || Ok(file.file.metadata()?.into()))
+        let place = there(stat)?;
+        place.write(dure_stat::from(&file.file.metadata()?));
+        Ok(())
     })
 }
 

@@ -7,8 +7,8 @@ use std::ffi::c_int;
 use dure::{Calls, Done, File};
 use dure_sync::{Arc, Mutex};
 
-use crate::answer::{Failure, Handle, Outcome, answer, end, invalid, live};
-use crate::argument::{NewHandle, Place, Source, Target, make_in, offset_of};
+use crate::answer::{Handle, Outcome, answer, end, invalid, live};
+use crate::argument::{NewHandle, Place, Source, Target, make_in, offset_of, there};
 use crate::file::dure_file;
 use crate::layout::dure_done;
 use crate::owner::Owner;
@@ -135,9 +135,7 @@ fn give(
     place: Place<'_, dure_done>,
     reap: impl FnOnce() -> Option<Done<u64, Buffer>>,
 ) -> Outcome<bool> {
-    let Some(place) = place else {
-        return Err(Failure::Errno(libc::EFAULT, "no place for the result"));
-    };
+    let place = there(place)?;
     Ok(match reap() {
         None => false,
         Some(done) => {

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use dure::{DirEntry, ReadDir};
 use dure_sync::{Arc, Mutex};
 
-use crate::answer::{Failure, Handle, answer, end};
-use crate::argument::{NewHandle, Place, Text, make_in};
+use crate::answer::{Handle, answer, end};
+use crate::argument::{NewHandle, Place, Text, make_in, there};
 use crate::layout::{NAME_BYTES, dure_dirent};
 use crate::owner::Owner;
 use crate::session::dure_session;
@@ -66,9 +66,7 @@ fn shown(entry: &DirEntry) -> dure_dirent {
 #[unsafe(no_mangle)]
 pub extern "C" fn dure_readdir(dir: Option<&dure_dir>, entry: Place<'_, dure_dirent>) -> c_int {
     answer(dir, |dir| {
-        let Some(place) = entry else {
-            return Err(Failure::Errno(libc::EFAULT, "no place for the entry"));
-        };
+        let place = there(entry)?;
         match dir.entries.lock().next() {
             None => Ok(false),
             Some(entry) => {

@@ -20,6 +20,7 @@ pub struct dure_time {
 }
 
 impl From<Timestamp> for dure_time {
+    #[inline]
     fn from(time: Timestamp) -> Self {
         dure_time {
             sec: time.secs,
@@ -65,9 +66,9 @@ pub struct dure_stat {
     pub spare: [u64; 4],
 }
 
-impl From<Metadata> for dure_stat {
+impl From<&Metadata> for dure_stat {
     #[inline]
-    fn from(found: Metadata) -> Self {
+    fn from(found: &Metadata) -> Self {
         dure_stat {
             ino: found.ino(),
             size: found.len(),

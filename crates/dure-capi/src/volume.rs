@@ -3,12 +3,13 @@
 #![expect(non_camel_case_types, reason = "they are named as in C")]
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 use dure::{CreateOptions, Volume};
 use dure_sync::Arc;
 
 use crate::answer::{Failure, Handle, Outcome, answer, answer_alone};
-use crate::argument::{NewHandle, Place, Text, find_in, make_in};
+use crate::argument::{NewHandle, Place, Text, make_in, there};
 use crate::layout::dure_statfs;
 use crate::options;
 use crate::owner::Owner;
@@ -24,6 +25,35 @@ impl Handle for dure_volume {
     fn owner(&self) -> &Owner {
         &self.owner
     }
+}
+
+/// Restores the signals that a thread lets in.
+struct Restore(libc::sigset_t);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        // SAFETY: the set is one that the call below has returned.
+        // JUSTIFICATION: no crate of ours has signal masks.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// Threads that are started by `body` let no signal in: those of the program are for its own threads.
+fn without_signals<T>(body: impl FnOnce() -> T) -> T {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set is written only.
+    // JUSTIFICATION: as above.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: `all` was filled, `before` is written only.
+    // JUSTIFICATION: as above.
+    let errno =
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    assert_eq!(errno, 0, "a set of all signals can be blocked");
+    // SAFETY: it was written, since the call has succeeded.
+    // JUSTIFICATION: as above.
+    let _restore = Restore(unsafe { before.assume_init() });
+    body()
 }
 
 /// See `dure.h`.
@@ -43,7 +73,8 @@ pub extern "C" fn dure_volume_create(
                 mount: options::of_mount(mount_options.words()?)?,
             };
             let owner = Owner::new()?;
-            let volume = Volume::create(path.path()?, &options)?;
+            let path = path.path()?;
+            let volume = without_signals(|| Volume::create(path, &options))?;
             Ok(dure_volume { volume, owner })
         })
     })
@@ -60,7 +91,8 @@ pub extern "C" fn dure_volume_open(
         make_in(volume, || {
             let options = options::of_mount(mount_options.words()?)?;
             let owner = Owner::new()?;
-            let volume = Volume::open(path.path()?, options)?;
+            let path = path.path()?;
+            let volume = without_signals(|| Volume::open(path, options))?;
             Ok(dure_volume { volume, owner })
         })
     })
@@ -103,18 +135,18 @@ pub extern "C" fn dure_volume_statfs(
     statfs: Place<'_, dure_statfs>,
 ) -> c_int {
     answer(volume, |volume| {
-        find_in(statfs, || {
-            let found = volume.volume.statistics();
-            Ok(dure_statfs {
-                block_bytes: 4096,
-                blocks: found.blocks,
-                blocks_free: found.blocks_free,
-                blocks_available: found.blocks_available,
-                inodes: found.inodes,
-                inodes_free: found.inodes_free,
-                name_max: u64::from(found.name_max),
-                spare: [0; 4],
-            })
-        })
+        let place = there(statfs)?;
+        let found = volume.volume.statistics();
+        place.write(dure_statfs {
+            block_bytes: 4096,
+            blocks: found.blocks,
+            blocks_free: found.blocks_free,
+            blocks_available: found.blocks_available,
+            inodes: found.inodes,
+            inodes_free: found.inodes_free,
+            name_max: u64::from(found.name_max),
+            spare: [0; 4],
+        });
+        Ok(())
     })
 }

@@ -35,7 +35,8 @@ int main(int argc, char **argv)
 
     for (page = 0; page < PAGES; page++) {
         memset(pages[page], page, PAGE);
-        must(dure_submit_write(calls, file, pages[page], PAGE, (int64_t)page * PAGE, page), "submit");
+        must(dure_submit_write(calls, file, pages[page], PAGE, (int64_t)page * PAGE, page),
+             "submit a write");
     }
     while (must(dure_reap(calls, &done), "reap"))
         must(done.result, "write");
@@ -43,7 +44,8 @@ int main(int argc, char **argv)
 
     memset(pages, 0xff, sizeof pages);
     for (page = 0; page < PAGES; page++)
-        must(dure_submit_read(calls, file, pages[page], PAGE, (int64_t)page * PAGE, page), "submit");
+        must(dure_submit_read(calls, file, pages[page], PAGE, (int64_t)page * PAGE, page),
+             "submit a read");
     /* In any order: the token says which. */
     while (must(dure_reap(calls, &done), "reap")) {
         if (must(done.result, "read") != PAGE || pages[done.token][PAGE - 1] != done.token)

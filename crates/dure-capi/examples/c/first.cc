@@ -47,7 +47,8 @@ void notes(dure_volume *volume)
 int main(int argc, char **argv)
 try {
     dure_volume *volume = nullptr;
-    must(dure_volume_create(argc > 1 ? argv[1] : "volume.img", 64 << 20, nullptr, nullptr, &volume));
+    const char *path = argc > 1 ? argv[1] : "volume.img";
+    must(dure_volume_create(path, 64 << 20, nullptr, nullptr, &volume));
     notes(volume);
     // What was not made durable before is now, or this says so.
     must(dure_volume_close(volume));

@@ -55,6 +55,11 @@ fn eight_threads_of_c_share_a_volume() {
 }
 
 #[test]
+fn signals_are_for_threads_of_the_program() {
+    play("tests/c/signals.c", &[]);
+}
+
+#[test]
 fn a_child_may_close_and_exit_only() {
     if let Some((_, volume)) = play("tests/c/fork.c", &[]) {
         assert_eq!(volume.root().read("/file").unwrap(), b"p");

@@ -277,7 +277,7 @@ fn attributes_set_by_c_are_those_of_the_library() {
     dure_close(Some(file));
     let (_folder, volume) = scene.reopened();
     let metadata = volume.root().metadata("/file").unwrap();
-    assert_eq!(dure_stat::from(metadata), stat);
+    assert_eq!(dure_stat::from(&metadata), stat);
     assert_eq!(volume.statistics().blocks, space.blocks);
     let colour = volume.root().get_xattr("/file", b"user.colour").unwrap();
     assert_eq!(colour.unwrap(), b"green");
@@ -286,7 +286,8 @@ fn attributes_set_by_c_are_those_of_the_library() {
 #[test]
 fn vectors_are_one_read_or_write() {
     let scene = Scene::new();
-    let file = scene.open("/file", libc::O_RDWR | libc::O_CREAT | libc::O_APPEND);
+    let empty = libc::O_CREAT | libc::O_APPEND | libc::O_TRUNC;
+    let file = scene.open("/file", libc::O_RDWR | empty);
     let parts = [&b"sown "[..], b"", b"together"];
     let vector = |bytes: &[u8]| libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),
