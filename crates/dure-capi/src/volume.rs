@@ -34,7 +34,9 @@ impl Drop for Restore {
     fn drop(&mut self) {
         // SAFETY: the set is one that the call below has returned.
         // JUSTIFICATION: no crate of ours has signal masks.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut())
+        };
     }
 }
 
