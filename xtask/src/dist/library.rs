@@ -27,8 +27,10 @@ fn source(path: &str) -> PathBuf {
 /// Builds the archive; its path.
 pub(super) fn build() -> Result<PathBuf> {
     let mut build = cargo::cargo();
-    // With the program, so that the crates below are built once for both.
-    build.args(["build", "--release", "-p", "dure-cli", "-p", "dure-capi"]);
+    // Without the crate for Rust, as which programs would have the crates below built once more:
+    // not for link-time optimization alone.
+    build.args(["rustc", "--release", "-p", "dure-capi", "--lib"]);
+    build.args(["--crate-type", "staticlib"]);
     cargo::run(build)?;
     Ok(cargo::target().join("release/libdure_c.a"))
 }
