@@ -83,17 +83,21 @@ fn page(header: &str) -> Result<String> {
          cc PROGRAM.c $(pkg\\-config \\-\\-cflags \\-\\-libs dure)\n.fi\n.SH DESCRIPTION\n",
         env!("CARGO_PKG_VERSION")
     );
+    let mut in_list = false;
     let lines = contract.lines().skip(2);
     for line in lines.map(|line| line.trim_start_matches(" *")) {
         let line = line.strip_prefix(' ').unwrap_or(line);
-        match line.trim_start() {
-            "" => text.push_str(".PP\n"),
-            // An error and what it means.
-            item if item != line && item.starts_with('-') => {
-                text.push_str(&format!(".br\n{}\n", escaped(item)));
-            }
-            item => text.push_str(&format!("{}\n", escaped(item))),
+        let words = line.trim_start();
+        // An error and what it means; the lines behind it are indented, too.
+        if words != line && words.starts_with('-') {
+            text.push_str(".br\n");
+            in_list = true;
+        } else if words == line && (in_list || words.is_empty()) {
+            text.push_str(".PP\n");
+            in_list = false;
         }
+        text.push_str(&escaped(words));
+        text.push_str(if words.is_empty() { "" } else { "\n" });
     }
     text.push_str(".SH INTERFACE\n.nf\n");
     for line in code.trim().lines() {
