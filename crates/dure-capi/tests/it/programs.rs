@@ -26,6 +26,24 @@ fn the_first_example_makes_a_durable_file() {
     }
 }
 
+/// The lines of the page, in a function.
+#[test]
+fn the_first_lines_of_the_page_work() {
+    let page = std::fs::read_to_string(source("../../docs/user/c.md")).unwrap();
+    let (_, code) = page.split_once("```c\n").unwrap();
+    let (code, _) = code.split_once("```").unwrap();
+    let (includes, lines) = code.split_once("\n\n").unwrap();
+    let head = "#include <stdio.h>\n#include <stdlib.h>\nint main(int argc, char **argv)\n{\n";
+    let lines = lines.replace("\"v.img\"", "argv[argc - 1]");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lines.c");
+    let text = format!("{includes}\n{head}{lines}\nreturn bad;\n}}\n");
+    std::fs::write(&file, text).unwrap();
+    if let Some((_, volume)) = play(file.to_str().unwrap(), &[]) {
+        assert_eq!(volume.root().read("/note").unwrap(), b"sown");
+    }
+}
+
 #[test]
 fn the_example_of_many_reads_reaps_them_all() {
     if let Some((said, volume)) = play("examples/c/async.c", &[]) {
