@@ -7,6 +7,7 @@
 //! that was given back; when a `Calls` is dropped what is under way ends unseen, in memory of its own.
 //! Results are those of [`File::read_at`] and [`File::write_at`]. **On a crash** as these.
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
 
@@ -15,7 +16,8 @@ use dure_fs::{Begun, UnderWay};
 use crate::error::Result;
 use crate::file::File;
 
-/// Reads and writes of one thread, of which up to some number are under way at once.
+/// Reads and writes of one thread, of which up to some number are under way at once. A call has its
+/// file as `F`, a reference or a [`File`] of its own, and its buffer as `B`.
 ///
 /// ```
 /// # let session = dure::Volume::in_memory(32 << 20)?.root();
@@ -33,35 +35,35 @@ use crate::file::File;
 /// assert_eq!(pages.len(), 10); // in any order
 /// # Ok::<(), dure::Error>(())
 /// ```
-pub struct Calls<'f, T> {
+pub struct Calls<F: Borrow<File>, T, B = Vec<u8>> {
     depth: usize,
-    done: VecDeque<Done<T>>,
+    done: VecDeque<Done<T, B>>,
     /// The oldest first.
-    under_way: VecDeque<Call<'f, T>>,
+    under_way: VecDeque<Call<F, T, B>>,
 }
 
 /// A call that is done.
 #[derive(Debug)]
-pub struct Done<T> {
+pub struct Done<T, B = Vec<u8>> {
     /// What it was given.
     pub token: T,
     /// Its buffer.
-    pub buf: Vec<u8>,
+    pub buf: B,
     /// How many bytes of it were read or written, from its first on.
     pub result: Result<usize>,
 }
 
 /// A read that the device is busy with.
-struct Call<'f, T> {
-    file: &'f File,
+struct Call<F, T, B> {
+    file: F,
     offset: u64,
     token: T,
-    buf: Vec<u8>,
+    buf: B,
     /// Bytes that were in memory, and the rest.
     begun: (usize, UnderWay),
 }
 
-impl<T> fmt::Debug for Calls<'_, T> {
+impl<F: Borrow<File>, T, B> fmt::Debug for Calls<F, T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Calls")
             .field("depth", &self.depth)
@@ -71,7 +73,7 @@ impl<T> fmt::Debug for Calls<'_, T> {
     }
 }
 
-impl<'f, T> Calls<'f, T> {
+impl<F: Borrow<File>, T, B> Calls<F, T, B> {
     /// None yet, and at most `depth` under way.
     ///
     /// # Panics
@@ -98,13 +100,28 @@ impl<'f, T> Calls<'f, T> {
         self.len() == 0
     }
 
+    fn is_done(&mut self, token: T, buf: B, result: Result<usize>) {
+        self.done.push_back(Done { token, buf, result });
+    }
+
+    /// Writes `buf` at `offset`. It is in memory when this returns, and on the device after a sync.
+    pub fn write(&mut self, file: F, buf: B, offset: u64, token: T)
+    where
+        B: AsRef<[u8]>,
+    {
+        let result = file.borrow().write_at(buf.as_ref(), offset);
+        self.is_done(token, buf, result);
+    }
+}
+
+impl<F: Borrow<File>, T, B: AsMut<[u8]>> Calls<F, T, B> {
     /// Reads into `buf` from `offset` on. Waits for another call if too many are under way.
-    pub fn read(&mut self, file: &'f File, mut buf: Vec<u8>, offset: u64, token: T) {
+    pub fn read(&mut self, file: F, mut buf: B, offset: u64, token: T) {
         if self.under_way.len() == self.depth {
             let done = self.end_next();
             self.done.extend(done);
         }
-        match file.begin_read_at(&mut buf, offset) {
+        match file.borrow().begin_read_at(buf.as_mut(), offset) {
             Ok(Begun::UnderWay(read, under_way)) => {
                 self.under_way.push_back(Call {
                     file,
@@ -119,18 +136,8 @@ impl<'f, T> Calls<'f, T> {
         }
     }
 
-    /// Writes `buf` at `offset`. It is in memory when this returns, and on the device after a sync.
-    pub fn write(&mut self, file: &'f File, buf: Vec<u8>, offset: u64, token: T) {
-        let result = file.write_at(&buf, offset);
-        self.is_done(token, buf, result);
-    }
-
-    fn is_done(&mut self, token: T, buf: Vec<u8>, result: Result<usize>) {
-        self.done.push_back(Done { token, buf, result });
-    }
-
     /// A call that is done, whichever; waits for one. `None`: all were reaped.
-    pub fn reap(&mut self) -> Option<Done<T>> {
+    pub fn reap(&mut self) -> Option<Done<T, B>> {
         match self.done.pop_front() {
             Some(done) => Some(done),
             None => self.end_next(),
@@ -138,9 +145,9 @@ impl<'f, T> Calls<'f, T> {
     }
 
     /// A call that is done by now, if there is one.
-    pub fn try_reap(&mut self) -> Option<Done<T>> {
+    pub fn try_reap(&mut self) -> Option<Done<T, B>> {
         if self.done.is_empty() {
-            self.under_way.front()?.file.fs().poll_reads();
+            self.under_way.front()?.file.borrow().fs().poll_reads();
             let ready = self.ready()?;
             return Some(self.end(ready));
         }
@@ -153,19 +160,19 @@ impl<'f, T> Calls<'f, T> {
     }
 
     /// Waits for a call that is under way.
-    fn end_next(&mut self) -> Option<Done<T>> {
+    fn end_next(&mut self) -> Option<Done<T, B>> {
         loop {
             if let Some(ready) = self.ready() {
                 return Some(self.end(ready));
             }
             // Of another core's ring, or of several devices, the oldest is waited for.
-            if !self.under_way.front()?.file.fs().wait_for_reads() {
+            if !self.under_way.front()?.file.borrow().fs().wait_for_reads() {
                 return Some(self.end(0));
             }
         }
     }
 
-    fn end(&mut self, place: usize) -> Done<T> {
+    fn end(&mut self, place: usize) -> Done<T, B> {
         let call = self.under_way.remove(place);
         let Call {
             file,
@@ -174,15 +181,15 @@ impl<'f, T> Calls<'f, T> {
             mut buf,
             begun,
         } = call.expect("it is under way");
-        let result = file.end_read_at(begun, &mut buf, offset);
+        let result = file.borrow().end_read_at(begun, buf.as_mut(), offset);
         Done { token, buf, result }
     }
 }
 
-impl<T> Drop for Calls<'_, T> {
+impl<F: Borrow<File>, T, B> Drop for Calls<F, T, B> {
     fn drop(&mut self) {
         for call in self.under_way.drain(..) {
-            call.file.fs().cancel_read(call.begun.1);
+            call.file.borrow().fs().cancel_read(call.begun.1);
         }
     }
 }

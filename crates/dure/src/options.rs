@@ -41,6 +41,17 @@ pub struct OpenOptions {
     pub(crate) no_follow: bool,
     pub(crate) durability: Durability,
     pub(crate) mode: u32,
+    rules: Rules,
+}
+
+/// Which combinations of options make sense.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Rules {
+    /// Those of `std::fs::OpenOptions`.
+    #[default]
+    Std,
+    /// Those of `open(2)`.
+    Posix,
 }
 
 impl Default for OpenOptions {
@@ -56,6 +67,7 @@ impl Default for OpenOptions {
             no_follow: false,
             durability: Durability::Later,
             mode: 0o666,
+            rules: Rules::Std,
         }
     }
 }
@@ -140,6 +152,21 @@ impl OpenOptions {
         self
     }
 
+    /// The combinations of `open(2)`, where `std` refuses some: who only reads may make the file,
+    /// and what is emptied may be open for appending.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(16 << 20)?.root();
+    /// let options = dure::OpenOptions::new().read(true).create(true);
+    /// assert!(options.open(&session, "log").is_err());
+    /// assert_eq!(options.posix().open(&session, "log")?.metadata()?.len(), 0);
+    /// # Ok::<(), dure::Error>(())
+    /// ```
+    pub fn posix(mut self) -> Self {
+        self.rules = Rules::Posix;
+        self
+    }
+
     /// Opens `path` in `session`.
     ///
     /// # Errors
@@ -157,11 +184,13 @@ impl OpenOptions {
         self.create || self.create_new
     }
 
-    /// The rules of std: something is opened for, and only a writer makes or empties a file.
+    /// The rules of std: something is opened for, and only a writer makes or empties a file. By both
+    /// rules only a writer empties it.
     pub(crate) fn check(&self) -> std::result::Result<(), Errno> {
+        let std = self.rules == Rules::Std;
         let nothing = !self.read && !self.writes();
-        let read_only = !self.writes() && (self.truncate || self.creates());
-        let both_ends = self.append && self.truncate && !self.create_new;
+        let read_only = !self.writes() && (self.truncate || std && self.creates());
+        let both_ends = std && self.append && self.truncate && !self.create_new;
         let made_directory = self.creates() && self.directory;
         if nothing || read_only || both_ends || made_directory {
             return Err(Errno::INVAL);

@@ -126,7 +126,7 @@ fn page(command: Command, section: &str, page: Option<&Page>, also: &[&str]) -> 
 }
 
 /// A line of text: nothing in it is a request or an escape.
-fn escaped(line: &str) -> String {
+pub(super) fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     match line.as_bytes().first() {
         Some(b'.' | b'\'') => format!("\\&{line}"),

@@ -2,12 +2,13 @@
 //!
 //! **Structure.** The program; the names by which mkfs(8), mount(8) and fsck(8) call it, as links;
 //! manual pages ([`manual`]) and completions ([`completions`]) made from the arguments themselves;
-//! documents and licences. [`debian`] makes a package of it.
+//! documents and licences; the library for C ([`library`]). [`debian`] makes packages of it.
 //! **Invariants.** The folder is made anew and holds nothing else. **Crash.** A half-made folder
 //! has another name; run it again.
 
 mod completions;
 mod debian;
+mod library;
 mod manual;
 
 use std::fs;
@@ -26,7 +27,7 @@ pub(crate) struct Dist {
     /// Also build the program for simulated cores, which `dure sim conflicts` needs.
     #[arg(long)]
     simulation: bool,
-    /// Also make a Debian package, and judge it with lintian. Needs the packages dpkg-dev, binutils
+    /// Also make Debian packages, and judge them with lintian. Needs the packages dpkg-dev, binutils
     /// and lintian.
     #[arg(long)]
     deb: bool,
@@ -62,6 +63,8 @@ impl Dist {
         let making = cargo::target().join("dist.new");
         remove(&making)?;
         install(&program, &making)?;
+        let archive = library::build()?;
+        library::install(&archive, &making, "lib")?;
         if self.simulation {
             let simulated = cargo::build_simulated_dure()?;
             copy(&simulated, &making.join("libexec/dure/dure-simulated"))?;
@@ -70,9 +73,12 @@ impl Dist {
         fs::rename(&making, &dist).with_context(|| dist.display().to_string())?;
         println!("{}", dist.display());
         if self.deb {
-            let package = package(&program)?;
-            println!("{}", package.display());
-            judge(&package)?;
+            let mut packages = vec![package(&program)?];
+            packages.extend(debian::library_packages(&archive)?);
+            for package in packages {
+                println!("{}", package.display());
+                judge(&package)?;
+            }
         }
         Ok(())
     }

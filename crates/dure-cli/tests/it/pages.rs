@@ -33,6 +33,7 @@ const HEADS: &[(&str, &str)] = &[
         "lines of a file: `xtask conformance package` mounts by them",
     ),
     ("rust", "compiled and run by the tests of `dure`"),
+    ("c", "compiled and run by the tests of dure-capi"),
 ];
 
 /// The README and the pages for users, with their names.

@@ -1,10 +1,13 @@
-//! `cargo xtask dist --deb`: a Debian package of what is installed.
+//! `cargo xtask dist --deb`: Debian packages of what is installed: `dure`, and those of
+//! [`library`].
 //!
 //! **Problem.** A user that installs a file system wants its package manager to know of it.
-//! **Structure.** What `dist` installs below `/usr`, with Debian's rules: the program stripped,
-//! pages compressed, licences and changes in their files; then dpkg-deb. [`judge`] asks lintian.
+//! **Structure.** What `dist` installs below `/usr`, with Debian's rules: programs stripped, pages
+//! compressed, licences and changes in their files; then dpkg-deb. [`judge`] asks lintian.
 //! **Invariants.** The same sources make the same package: times are those of the commit.
 //! **Crash.** Run it again.
+
+mod library;
 
 use std::fs;
 use std::io::Write;
@@ -16,14 +19,14 @@ use anyhow::{Context, Result, ensure};
 
 use super::{copy_all, install, remove};
 use crate::cargo;
+pub(super) use library::packages as library_packages;
 
 /// The uploader of the package replaces it.
 const MAINTAINER: &str = "dure maintainers <maintainers@dure.example>";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What lintian must not complain of.
-const OVERRIDES: &str = "# No package of Debian's archive, so nobody has asked for it there.\n\
-                         dure: initial-upload-closes-no-bugs\n";
+/// What lintian must not complain of, behind the name of the package.
+const OVERRIDE: &str = ": initial-upload-closes-no-bugs\n";
 
 /// What the files for the next boot do, now; no kernel has to have the switch.
 const POSTINST: &str = "#!/bin/sh
@@ -35,6 +38,8 @@ fi
 ";
 
 const DESCRIPTION: &str = "\
+Recommends: fuse3
+Section: admin
 Description: many-core, crash-safe file system in user space
  dure is a file system for machines with many cores. Operations on data that
  no other core uses share no cache line with them, all data and metadata have
@@ -45,42 +50,118 @@ Description: many-core, crash-safe file system in user space
  module of its own; dure ls, get and put need no mount at all.
 ";
 
-/// Makes the package; its path.
-pub(crate) fn package(program: &Path) -> Result<PathBuf> {
-    let staging = cargo::target().join("deb");
+/// A package: its files below `root`, and what dpkg is told.
+struct Deb<'a> {
+    name: &'a str,
+    root: PathBuf,
+    /// A program or library, below the root, whose libraries it depends on.
+    needs_of: Option<&'a str>,
+    depends: String,
+    /// Further lines of the control file, and the description.
+    control: &'a str,
+    /// Scripts and other files of dpkg: name, text, mode.
+    files: &'a [(&'a str, &'a str, u32)],
+}
+
+/// The empty folder for the files of a package.
+fn new_root(name: &str) -> Result<PathBuf> {
+    let staging = cargo::target().join("deb").join(name);
     remove(&staging)?;
     let root = staging.join("root");
+    fs::create_dir_all(&root)?;
+    Ok(root)
+}
+
+/// Makes the package; its path.
+pub(crate) fn package(program: &Path) -> Result<PathBuf> {
+    let root = new_root("dure")?;
     install(program, &root.join("usr"))?;
-    let run = |command: &mut Command| output(command).map(drop);
-    run(Command::new("strip")
-        .args([
-            "--strip-all",
-            "--remove-section=.comment",
-            "--remove-section=.note",
-        ])
-        .arg(root.join("usr/bin/dure")))?;
+    strip(&["--strip-all"], &root.join("usr/bin/dure"))?;
     documents(&root.join("usr/share/doc/dure"))?;
-    let overrides = root.join("usr/share/lintian/overrides");
-    fs::create_dir_all(&overrides)?;
-    fs::write(overrides.join("dure"), OVERRIDES)?;
-    compress_all(&root.join("usr/share/man"))?;
-    modes(&root)?;
-    let control = control(&staging, &root)?;
-    let debian = root.join("DEBIAN");
-    fs::create_dir(&debian)?;
-    fs::write(debian.join("md5sums"), sums(&root)?)?;
-    fs::write(debian.join("control"), control)?;
-    fs::write(debian.join("postinst"), POSTINST)?;
-    modes(&debian)?;
-    let executable = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(debian.join("postinst"), executable)?;
-    let architecture = architecture()?;
-    let package = cargo::target().join(format!("dure_{VERSION}-1_{architecture}.deb"));
-    run(Command::new("dpkg-deb")
-        .env("SOURCE_DATE_EPOCH", commit_time("%ct")?)
-        .args(["--root-owner-group", "--build"])
-        .args([&root, &package]))?;
-    Ok(package)
+    Deb {
+        name: "dure",
+        root,
+        needs_of: Some("usr/bin/dure"),
+        depends: String::new(),
+        control: DESCRIPTION,
+        files: &[("postinst", POSTINST, 0o755)],
+    }
+    .make()
+}
+
+fn strip(how: &[&str], file: &Path) -> Result<()> {
+    let mut strip = Command::new("strip");
+    strip.args(how);
+    strip.args(["--remove-section=.comment", "--remove-section=.note"]);
+    output(strip.arg(file)).map(drop)
+}
+
+impl Deb<'_> {
+    fn make(&self) -> Result<PathBuf> {
+        let Deb { name, root, .. } = self;
+        let overrides = root.join("usr/share/lintian/overrides");
+        fs::create_dir_all(&overrides)?;
+        let reason = "# No package of Debian's archive, so nobody has asked for it there.\n";
+        fs::write(overrides.join(name), format!("{reason}{name}{OVERRIDE}"))?;
+        let pages = root.join("usr/share/man");
+        if pages.exists() {
+            compress_all(&pages)?;
+        }
+        modes(root)?;
+        let control = self.control()?;
+        let debian = root.join("DEBIAN");
+        fs::create_dir(&debian)?;
+        fs::write(debian.join("md5sums"), sums(root)?)?;
+        fs::write(debian.join("control"), control)?;
+        modes(&debian)?;
+        for (file, text, mode) in self.files {
+            fs::write(debian.join(file), text)?;
+            let mode = fs::Permissions::from_mode(*mode);
+            fs::set_permissions(debian.join(file), mode)?;
+        }
+        let file = format!("{name}_{VERSION}-1_{}.deb", architecture()?);
+        let package = cargo::target().join(file);
+        let mut build = Command::new("dpkg-deb");
+        build.env("SOURCE_DATE_EPOCH", commit_time("%ct")?);
+        build.args(["--root-owner-group", "--build"]);
+        output(build.args([root, &package]))?;
+        Ok(package)
+    }
+
+    fn control(&self) -> Result<String> {
+        let Deb { name, root, .. } = self;
+        let mut depends = self.depends.clone();
+        if let Some(file) = self.needs_of {
+            depends.push_str(&libraries_of(root, file)?);
+        }
+        let mut size = Command::new("du");
+        size.args(["-k", "-s", "--apparent-size"]).arg(root);
+        let size = output(&mut size)?;
+        let size = size.split_whitespace().next().context("du")?;
+        let architecture = architecture()?;
+        Ok(format!(
+            "Package: {name}\nVersion: {VERSION}-1\nArchitecture: {architecture}\n\
+             Maintainer: {MAINTAINER}\nInstalled-Size: {size}\nDepends: {depends}\n\
+             Priority: optional\n{}",
+            self.control
+        ))
+    }
+}
+
+/// The packages of the libraries that a file needs.
+fn libraries_of(root: &Path, file: &str) -> Result<String> {
+    let staging = root.parent().context("the folder of the package")?;
+    // dpkg-shlibdeps wants the source package of what it looks at.
+    fs::create_dir(staging.join("debian"))?;
+    fs::write(
+        staging.join("debian/control"),
+        "Source: dure\n\nPackage: dure\nArchitecture: any\n",
+    )?;
+    let mut shlibdeps = Command::new("dpkg-shlibdeps");
+    shlibdeps.current_dir(staging).arg("-O");
+    let depends = output(shlibdeps.arg(format!("root/{file}")))?;
+    let depends = depends.trim().strip_prefix("shlibs:Depends=");
+    Ok(depends.context("dpkg-shlibdeps")?.to_owned())
 }
 
 /// What lintian finds is an error, up to its warnings.
@@ -124,38 +205,21 @@ fn commit_time(format: &str) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-fn control(staging: &Path, root: &Path) -> Result<String> {
-    // dpkg-shlibdeps wants the source package of what it looks at.
-    fs::create_dir(staging.join("debian"))?;
-    fs::write(
-        staging.join("debian/control"),
-        "Source: dure\n\nPackage: dure\nArchitecture: any\n",
-    )?;
-    let mut shlibdeps = Command::new("dpkg-shlibdeps");
-    shlibdeps
-        .current_dir(staging)
-        .args(["-O", "root/usr/bin/dure"]);
-    let depends = output(&mut shlibdeps)?;
-    let depends = depends.trim().strip_prefix("shlibs:Depends=");
-    let depends = depends.context("dpkg-shlibdeps")?;
-    let size = output(
-        Command::new("du")
-            .args(["-k", "-s", "--apparent-size"])
-            .arg(root),
-    )?;
-    let size = size.split_whitespace().next().context("du")?;
-    let architecture = architecture()?;
-    Ok(format!(
-        "Package: dure\nVersion: {VERSION}-1\nArchitecture: {architecture}\nMaintainer: {MAINTAINER}\n\
-         Installed-Size: {size}\nDepends: {depends}\nRecommends: fuse3\nSection: admin\n\
-         Priority: optional\n{DESCRIPTION}"
-    ))
+/// Licences, changes and examples of the program, where Debian looks for them.
+fn documents(folder: &Path) -> Result<()> {
+    for name in ["LICENSE-MIT", "LICENSE-APACHE", "CHANGELOG.md"] {
+        fs::remove_file(folder.join(name))?;
+    }
+    licences_and_changes(folder)?;
+    let examples = folder.join("examples");
+    copy_all(&folder.join("docs/user/examples"), &examples)?;
+    remove(&folder.join("docs/user/examples"))
 }
 
-/// Licences, changes and examples, where Debian looks for them.
-fn documents(folder: &Path) -> Result<()> {
-    let licence = |name: &str| fs::read_to_string(cargo::root().join(name));
-    let mit = indented(&licence("LICENSE-MIT")?);
+fn licences_and_changes(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let mit = fs::read_to_string(cargo::root().join("LICENSE-MIT"))?;
+    let mit = indented(&mit);
     let copyright = format!(
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\
          Upstream-Name: dure\n\nFiles: *\nCopyright: 2026 the dure authors\n\
@@ -164,10 +228,8 @@ fn documents(folder: &Path) -> Result<()> {
          /usr/share/common-licenses/Apache-2.0.\n"
     );
     fs::write(folder.join("copyright"), copyright)?;
-    for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
-        fs::remove_file(folder.join(name))?;
-    }
-    fs::rename(folder.join("CHANGELOG.md"), folder.join("changelog"))?;
+    let changes = cargo::root().join("CHANGELOG.md");
+    fs::copy(changes, folder.join("changelog"))?;
     let changes = format!(
         "dure ({VERSION}-1) unstable; urgency=medium\n\n  * What is new is in changelog.gz.\n\n \
          -- {MAINTAINER}  {}\n",
@@ -177,9 +239,7 @@ fn documents(folder: &Path) -> Result<()> {
     for name in ["changelog", "changelog.Debian"] {
         compress(&folder.join(name))?;
     }
-    let examples = folder.join("examples");
-    copy_all(&folder.join("docs/user/examples"), &examples)?;
-    remove(&folder.join("docs/user/examples"))
+    Ok(())
 }
 
 /// A paragraph of a copyright file.
