@@ -11,6 +11,7 @@ mod conformance;
 mod cost;
 mod dist;
 mod guest;
+mod lines;
 mod loom;
 mod races;
 mod sim;
@@ -37,6 +38,8 @@ enum Command {
     ImageCases(conformance::ImageCases),
     /// List the bugs that have a regression test, and see that each test exists.
     Races(races::Races),
+    /// Count lines of sources and words of pages, against their budgets.
+    Lines,
     /// Put together what is installed, in target/dist.
     Dist(dist::Dist),
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Cost(cost) => cost.run(),
         Command::ImageCases(cases) => cases.run(),
         Command::Races(races) => races.run(),
+        Command::Lines => lines::run(),
         Command::Dist(dist) => dist.run(),
     };
     match result {

@@ -27,13 +27,6 @@ impl Block {
     pub(crate) fn boxed_zeroed() -> Box<Self> {
         Self::new_box_zeroed().expect("one block of memory is available")
     }
-
-    /// A boxed copy of `bytes`, which is one block long.
-    pub(crate) fn boxed(bytes: &[u8]) -> Box<Self> {
-        let mut block = Self::boxed_zeroed();
-        block.0.copy_from_slice(bytes);
-        block
-    }
 }
 
 /// An owned buffer of whole blocks, aligned to [`BLOCK_BYTES`].

@@ -49,19 +49,15 @@ impl Region {
     /// That of the system.
     pub fn recording(content: &[u8]) -> Result<(Region, Arc<Recorder>)> {
         let recorder = Arc::new(Recorder::new(content));
-        let region = Region::observed(content, Box::new(Arc::clone(&recorder)))?;
+        let mut region = Region::anonymous(content.len())?;
+        region.copy(0, content)?.fence();
+        region.observe(Box::new(Arc::clone(&recorder)));
         Ok((region, recorder))
     }
 
-    /// Emulated NVM that holds `content`; `observer` is told all that is done to it.
-    ///
-    /// # Errors
-    /// That of the system.
-    pub fn observed(content: &[u8], observer: Box<dyn Observer>) -> Result<Region> {
-        let mut region = Region::anonymous(content.len())?;
-        region.copy(0, content)?.fence();
-        region.observer = Some(observer);
-        Ok(region)
+    /// From now on `observer` is told all that is done to it.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observer = Some(observer);
     }
 
     fn of(mapping: Mapping) -> Result<Region> {

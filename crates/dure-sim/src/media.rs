@@ -9,11 +9,11 @@
 
 use dure_block::linear::LinearDevice;
 use dure_block::nvm::NvmDevice;
-use dure_block::ram::RamDevice;
+use dure_block::ram::{Image, RamDevice, SharedBlock};
 use dure_block::record::{Cache, LostFlushes, LostStores, NvmRecord, RecordDevice, RecordLog};
 use dure_block::{BLOCK_BYTES, Device, Io, Lba, share};
 use dure_fs::members::{Member, join};
-use dure_fs::units::to_usize;
+use dure_fs::units::{to_u64, to_usize};
 use dure_fs::{FileSystem, FormatOptions, NodeLog, NvmRegion};
 use dure_pmem::Region;
 use dure_sync::Arc;
@@ -208,13 +208,22 @@ fn region(
     log: Arc<RecordLog>,
     lost: LostStores,
 ) -> Result<Arc<dyn Device>, String> {
-    let first = Lba::new(first);
-    let mut content = vec![0; to_usize(blocks) * BLOCK_BYTES];
-    let (lba, out) = (first, &mut content[..]);
-    let read = all.execute(Io::Read { lba, out });
-    read.map_err(|error| format!("the content of persistent memory: {error}"))?;
-    let record = NvmRecord::new(first, &content, log, lost);
-    let region = Region::observed(&content, Box::new(record));
-    let region = region.map_err(|error| format!("emulated NVM: {error}"))?;
+    let error = |error| format!("emulated NVM: {error}");
+    // Blocks of zeroes take no memory: most are, and a volume is opened for each crash.
+    let mut content = Image::zeroed(blocks);
+    let mut region = Region::anonymous(to_usize(blocks) * BLOCK_BYTES).map_err(error)?;
+    let mut block = [0; BLOCK_BYTES];
+    for number in 0..blocks {
+        let (lba, out) = (Lba::new(first + number), &mut block[..]);
+        let read = all.execute(Io::Read { lba, out });
+        read.map_err(|error| format!("the content of persistent memory: {error}"))?;
+        if block != [0; BLOCK_BYTES] {
+            content.set(Lba::new(number), SharedBlock::new(&block));
+            let at = number * to_u64(BLOCK_BYTES);
+            region.copy(at, &block).map_err(error)?.fence();
+        }
+    }
+    let record = NvmRecord::new(Lba::new(first), content, log, lost);
+    region.observe(Box::new(record));
     Ok(share(NvmDevice::in_memory("nvm", region)))
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use dure_vcpu::{Access, Config, LineAllocator, Schedule, access, join, run, spawn};
 
 #[global_allocator]
-static ALLOCATOR: LineAllocator = LineAllocator;
+static ALLOCATOR: LineAllocator = LineAllocator(std::alloc::System);
 
 fn main() {
     for (name, cores, schedule) in [

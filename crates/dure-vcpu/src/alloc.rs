@@ -10,24 +10,24 @@ use std::alloc::{GlobalAlloc, Layout, System};
 
 use crate::current;
 
-/// The system allocator, with each block on cache lines of its own. For `#[global_allocator]` in
-/// programs that simulate.
+/// An allocator, with each block on cache lines of its own. For `#[global_allocator]` in programs
+/// that simulate.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct LineAllocator;
+pub struct LineAllocator<A = System>(pub A);
 
 fn whole_lines(layout: Layout) -> Option<Layout> {
     layout.align_to(64).ok().map(|layout| layout.pad_to_align())
 }
 
-// SAFETY: blocks come from the system allocator with a layout at least as large and aligned as
+// SAFETY: blocks come from the inner allocator with a layout at least as large and aligned as
 // asked; `whole_lines` is a pure function, so freeing uses the layout of allocating.
-unsafe impl GlobalAlloc for LineAllocator {
+unsafe impl<A: GlobalAlloc> GlobalAlloc for LineAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(layout) = whole_lines(layout) else {
             return std::ptr::null_mut();
         };
         // SAFETY: the layout's size is not zero, as the caller promises for the smaller one.
-        let block = unsafe { System.alloc(layout) };
+        let block = unsafe { self.0.alloc(layout) };
         current::allocated(block.addr(), layout.size());
         block
     }
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for LineAllocator {
         let layout = whole_lines(layout).expect("it was allocated with this layout");
         current::forget(block.addr(), layout.size());
         // SAFETY: the block was allocated above with the same rounded layout.
-        unsafe { System.dealloc(block, layout) }
+        unsafe { self.0.dealloc(block, layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for LineAllocator {
             return std::ptr::null_mut();
         };
         // SAFETY: the layout's size is not zero, as the caller promises for the smaller one.
-        let block = unsafe { System.alloc_zeroed(layout) };
+        let block = unsafe { self.0.alloc_zeroed(layout) };
         current::allocated(block.addr(), layout.size());
         block
     }

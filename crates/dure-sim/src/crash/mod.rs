@@ -47,5 +47,5 @@ pub use perform::{Performer, Stage};
 pub(crate) use recover::caught;
 pub use run::{Counts, Recording, Violation};
 pub use state::{Effect, Id, Name, Node, ROOT, State};
-pub use suite::{Outcome, run_all};
+pub use suite::{Outcome, run_all, run_all_with};
 pub use tree::{Item, Tree};

@@ -1,10 +1,11 @@
-//! Many workloads on a few threads.
+//! Many workloads on a few threads, which share what they recovered.
 
 use dure_sync::atomic::{AtomicUsize, Ordering};
 use dure_sync::{clock, thread};
 
 use super::base::Base;
 use super::call::Workload;
+use super::memo::Memo;
 use super::options::Options;
 use super::run::{Counts, Recording, Violation};
 
@@ -65,6 +66,21 @@ pub fn run_all(
     options: &Options,
     threads: usize,
 ) -> Outcome {
+    run_all_with(bases, workloads, options, threads, &Memo::default())
+}
+
+/// As [`run_all`]; `memo` is that of runs whose volumes are recovered in the same way.
+///
+/// # Panics
+/// If a thread does.
+#[must_use]
+pub fn run_all_with(
+    bases: &[Base],
+    workloads: &[Workload],
+    options: &Options,
+    threads: usize,
+    memo: &Memo,
+) -> Outcome {
     let begin = clock::monotonic_ns();
     let next = AtomicUsize::new(0);
     let work = || {
@@ -77,7 +93,8 @@ pub fn run_all(
             };
             match Recording::new(&bases[workload.setup], workload, options) {
                 Ok(recording) => {
-                    let (counts, violations) = recording.crash(options);
+                    let (counts, violations) = recording.crash_with(options, memo);
+                    memo.trim();
                     outcome.counts = outcome.counts.plus(counts);
                     outcome.violations.extend(violations);
                 }

@@ -1,7 +1,7 @@
 //! Cuts the power, and checks what recovery makes of the medium.
 
 use dure_block::crash::{CrashImages, CrashPoint, Selection, Tear};
-use dure_block::ram::Image;
+use dure_block::overlay::OverlayRam;
 use dure_block::record::{Effect, RecordLog};
 use dure_block::{Device, share};
 use dure_check::{CheckOptions, Data, IssueKind, Repair, check};
@@ -132,7 +132,7 @@ impl<'h> Cutter<'h> {
 }
 
 /// The device that a random subset of the open writes leaves.
-fn choose(point: &CrashPoint<'_>, random: &mut Rng) -> (Arc<dyn Device>, String) {
+fn choose(point: &CrashPoint<'_>, random: &mut Rng) -> (Arc<OverlayRam>, String) {
     let selection = Selection {
         exhaustive_max: 3,
         random: 64,
@@ -146,7 +146,7 @@ fn choose(point: &CrashPoint<'_>, random: &mut Rng) -> (Arc<dyn Device>, String)
     let choices = point.choices(selection);
     let number = random.index(choices.len());
     let choice = choices.get(number);
-    (share(point.image(&choice)), choice.to_string())
+    (Arc::new(point.image(&choice)), choice.to_string())
 }
 
 /// Repairs a volume without a log. Its checkpoint may have half of an operation that another core
@@ -164,26 +164,26 @@ fn repair(device: &Arc<dyn Device>) -> Result<(), String> {
     }
 }
 
-type Recovered = (Found, Arc<dyn Device>, Option<Arc<dyn Device>>);
+type Recovered = (Found, Arc<dyn Device>, Option<Arc<OverlayRam>>);
 
 /// The volume whose media are on `device`, and the log of what is written to them.
 fn recorded(
-    device: &Arc<dyn Device>,
+    device: &Arc<OverlayRam>,
     media: Raw,
 ) -> Result<(Arc<dyn Device>, Arc<RecordLog>), String> {
     let log = Arc::default();
-    let volume = Recorder::FAITHFUL.volume(media, device, &log)?;
+    let volume = Recorder::FAITHFUL.volume(media, &share(Arc::clone(device)), &log)?;
     Ok((volume, log))
 }
 
 /// Recovers what is on a device and reads the tree; gives the volume as well and, if asked, its media
 /// as a crash of this recovery would have left them.
 fn recover(
-    device: &Arc<dyn Device>,
+    device: &Arc<OverlayRam>,
     cutter: &mut Cutter<'_>,
     again: bool,
 ) -> Result<Recovered, String> {
-    let before = again.then(|| copy_of(device));
+    let before = again.then(|| device.snapshot());
     let (volume, log) = recorded(device, cutter.media)?;
     let fs = FileSystem::open(Arc::clone(&volume), cutter.options.clone())
         .map_err(|error| format!("mount: {error}"))?;
@@ -199,7 +199,7 @@ fn recover(
 
 /// Keeps the crashed volume that failed, and what was written to it, in the folder `DURE_SIM_KEEP`:
 /// `dure dump` shows what is in it.
-fn keep(images: &CrashImages, step: u64, device: &Arc<dyn Device>) {
+fn keep(images: &CrashImages, step: u64, device: &OverlayRam) {
     let Some(folder) = std::env::var_os("DURE_SIM_KEEP") else {
         return;
     };
@@ -214,24 +214,9 @@ fn keep(images: &CrashImages, step: u64, device: &Arc<dyn Device>) {
         };
         text += &format!("{} {what} {:?}\n", entry.submitted, entry.outcome);
     }
-    std::fs::write(folder.join("crash.img"), bytes_of(device)).expect("the folder is there");
+    std::fs::write(folder.join("crash.img"), device.snapshot().to_bytes())
+        .expect("the folder is there");
     std::fs::write(folder.join("writes.txt"), text).expect("the folder is there");
-}
-
-/// A copy of the content of a device.
-fn copy_of(device: &Arc<dyn Device>) -> Image {
-    Image::from_bytes(&bytes_of(device))
-}
-
-fn bytes_of(device: &Arc<dyn Device>) -> Vec<u8> {
-    let blocks = device.info().blocks;
-    let mut bytes = vec![0; usize::try_from(blocks).expect("small") * dure_block::BLOCK_BYTES];
-    let io = dure_block::Io::Read {
-        lba: dure_block::Lba::new(0),
-        out: &mut bytes,
-    };
-    device.execute(io).expect("a RAM disk does not fail");
-    bytes
 }
 
 /// Anything the check finds that a crash does not explain.

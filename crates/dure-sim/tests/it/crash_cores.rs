@@ -6,7 +6,8 @@
 
 use dure_block::crash::{Selection, Tear};
 use dure_sim::crash::{
-    At, Base, Call, CrashSteps, Options, Recording, Step, Times, Workload, cores, run_all, workload,
+    At, Base, Call, CrashSteps, Memo, Options, Recording, Step, Times, Workload, cores,
+    run_all_with, workload,
 };
 use dure_sync::amount;
 
@@ -27,6 +28,7 @@ fn must_hold(name: &str, all: Vec<Workload>) {
         .into_iter()
         .step_by(if full { 1 } else { sample() })
         .collect();
+    let (bases, memo) = (bases(), Memo::default());
     for tear in [Tear::None, Tear::Sectors] {
         let options = Options {
             selection: Selection {
@@ -42,7 +44,7 @@ fn must_hold(name: &str, all: Vec<Workload>) {
             },
             ..Options::default()
         };
-        let outcome = run_all(&bases(), &workloads, &options, 2);
+        let outcome = run_all_with(&bases, &workloads, &options, 2, &memo);
         println!("{}", outcome.report(&format!("{name}, tear {tear:?}")));
         assert!(outcome.is_clean());
     }

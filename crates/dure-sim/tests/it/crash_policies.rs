@@ -12,7 +12,8 @@
 use dure_block::crash::{Selection, Tear};
 use dure_fs::{DirectoryRule, MountOptions, RangeRule};
 use dure_sim::crash::{
-    Base, CrashSteps, Options, Workload, cores, mount_options, run_all, workload,
+    Base, CrashSteps, Memo, Options, Workload, cores, mount_options, run_all, run_all_with,
+    workload,
 };
 use dure_sync::amount;
 
@@ -92,6 +93,7 @@ fn must_hold_on(policies: &str, mount: &MountOptions) {
     let workloads = chosen(policies);
     assert!(!workloads.is_empty(), "something is chosen");
     let full = variable("DURE_CRASH_EXHAUSTIVE").is_some();
+    let memo = Memo::default();
     for tear in [Tear::None, Tear::Sectors] {
         let options = Options {
             selection: Selection {
@@ -108,7 +110,7 @@ fn must_hold_on(policies: &str, mount: &MountOptions) {
             mount: mount.clone(),
             ..Options::default()
         };
-        let outcome = run_all(&bases, &workloads, &options, 2);
+        let outcome = run_all_with(&bases, &workloads, &options, 2, &memo);
         println!("{}", outcome.report(&format!("{policies}, tear {tear:?}")));
         assert!(outcome.is_clean());
         let all = variable("DURE_CRASH_ONLY").is_none();

@@ -12,8 +12,8 @@ use dure_block::share;
 use dure_check::{CheckOptions, check};
 use dure_fs::{FileSystem, FormatOptions, MountOptions, NewInode, SetAttributes, Stamp, SyncScope};
 use dure_sim::crash::{
-    Base, Call, Counts, CrashFrom, CrashSteps, Options, Recording, Step, Tree, Workload, cores,
-    mount_options, workload,
+    Base, Call, Counts, CrashFrom, CrashSteps, Memo, Options, Recording, Step, Tree, Workload,
+    cores, mount_options, workload,
 };
 use dure_sync::atomic::{AtomicUsize, Ordering};
 use dure_sync::{Arc, amount};
@@ -64,7 +64,7 @@ fn workloads() -> Vec<Workload> {
 fn after_crashes(then: &Workload) -> Counts {
     let base = |calls: &&'static [_]| Base::new(calls).expect("a volume can be made");
     let bases: Vec<Base> = workload::SETUPS.iter().map(base).collect();
-    let mut counts = Counts::default();
+    let (mut counts, memo) = (Counts::default(), Memo::default());
     for workload in workloads() {
         let first = Recording::new(
             &bases[workload.setup],
@@ -77,7 +77,8 @@ fn after_crashes(then: &Workload) -> Counts {
             let second = Recording::new(&base, then, &options(CrashFrom::Mount));
             let second =
                 second.unwrap_or_else(|what| panic!("after a crash of {workload}\n{what}"));
-            let (more, violations) = second.crash(&options(CrashFrom::Mount));
+            let (more, violations) = second.crash_with(&options(CrashFrom::Mount), &memo);
+            memo.trim();
             if let Some(violation) = violations.first() {
                 panic!("after a crash of {workload}\n{violation}");
             }

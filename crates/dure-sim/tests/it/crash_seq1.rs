@@ -7,7 +7,7 @@
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
 use dure_block::crash::{Selection, Tear};
-use dure_sim::crash::{Base, Options, Outcome, Workload, run_all, workload};
+use dure_sim::crash::{Base, Memo, Options, Outcome, Workload, run_all_with, workload};
 use dure_sync::amount;
 
 /// Of the workloads, the part that a sample holds is one in this many.
@@ -35,7 +35,7 @@ fn chosen(all: Vec<Workload>) -> Vec<Workload> {
     all.into_iter().filter(is_chosen).collect()
 }
 
-fn run(name: &str, workloads: &[Workload], selection: Selection) -> Outcome {
+fn run(name: &str, workloads: &[Workload], selection: Selection, memo: &Memo) -> Outcome {
     let bases: Vec<Base> = workload::SETUPS
         .iter()
         .map(|calls| Base::new(calls).expect("a volume"))
@@ -44,7 +44,7 @@ fn run(name: &str, workloads: &[Workload], selection: Selection) -> Outcome {
         selection,
         ..Options::default()
     };
-    let outcome = run_all(&bases, workloads, &options, 2);
+    let outcome = run_all_with(&bases, workloads, &options, 2, memo);
     println!("{}", outcome.report(name));
     outcome
 }
@@ -55,6 +55,7 @@ fn every_crash_of_one_operation_leaves_a_legal_tree() {
     println!("seq-1: {} workloads in all", all.len());
     let workloads = chosen(all);
     assert!(!workloads.is_empty(), "something is chosen");
+    let memo = Memo::default();
     for tear in [Tear::None, Tear::Sectors] {
         let full = variable("DURE_CRASH").is_some();
         let selection = Selection {
@@ -63,7 +64,12 @@ fn every_crash_of_one_operation_leaves_a_legal_tree() {
             seed: 1,
             tear,
         };
-        let outcome = run(&format!("seq-1, tear {tear:?}"), &workloads, selection);
+        let outcome = run(
+            &format!("seq-1, tear {tear:?}"),
+            &workloads,
+            selection,
+            &memo,
+        );
         assert!(outcome.is_clean());
     }
 }

@@ -12,7 +12,7 @@
 
 use dure_block::nvm::NvmDevice;
 use dure_block::ram::RamDevice;
-use dure_block::{Device, Io, Lba, WriteFlags, share};
+use dure_block::{Device, Io, WriteFlags, share};
 use dure_fs::{
     AllocateMode, Error, FileSystem, InodeRef, MountOptions, NewInode, PageCaching, RangeRule,
     RangeWait, ReadMode, SetAttributes, Stamp, SyncScope,
@@ -68,11 +68,9 @@ fn in_nvm(ram: &RamDevice) -> Arc<dyn Device> {
     let blocks = ram.info().blocks;
     let region = Region::anonymous(usize::try_from(blocks).unwrap() * PAGE).unwrap();
     let nvm = NvmDevice::in_memory("nvm", region);
-    let mut block = [0; PAGE];
-    for lba in (0..blocks).map(Lba::new) {
-        let out = &mut block[..];
-        ram.execute(Io::Read { lba, out }).unwrap();
-        let (parts, flags) = (&[&block[..]][..], WriteFlags::NONE);
+    // The others are zeroes in both.
+    for (lba, block) in ram.snapshot().stored() {
+        let (parts, flags) = (&[block.bytes()][..], WriteFlags::NONE);
         nvm.execute(Io::Write { lba, parts, flags }).unwrap();
     }
     share(nvm)

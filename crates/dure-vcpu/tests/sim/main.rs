@@ -6,4 +6,4 @@ mod watch;
 use dure_vcpu::LineAllocator;
 
 #[global_allocator]
-static ALLOCATOR: LineAllocator = LineAllocator;
+static ALLOCATOR: LineAllocator = LineAllocator(std::alloc::System);

@@ -16,7 +16,7 @@ use dure_pmem::record::Observer;
 use dure_sync::{Arc, Mutex, thread};
 
 use super::{Effect, RecordLog};
-use crate::ram::SharedBlock;
+use crate::ram::Image;
 use crate::rank::HELD_RANK;
 use crate::{BLOCK_BYTES, Lba};
 
@@ -43,7 +43,7 @@ struct Open {
 
 #[derive(Debug)]
 struct Memory {
-    content: Vec<u8>,
+    content: Image,
     open: Vec<Open>,
 }
 
@@ -61,9 +61,7 @@ impl NvmRecord {
     /// Records into `log` what is done to a region that holds `content`, and begins with block `first`
     /// of what is recorded.
     #[must_use]
-    pub fn new(first: Lba, content: &[u8], log: Arc<RecordLog>, lost: LostStores) -> NvmRecord {
-        assert!(content.len().is_multiple_of(BLOCK_BYTES), "whole blocks");
-        let content = content.to_vec();
+    pub fn new(first: Lba, content: Image, log: Arc<RecordLog>, lost: LostStores) -> NvmRecord {
         let open = Vec::new();
         NvmRecord {
             log,
@@ -76,13 +74,17 @@ impl NvmRecord {
     fn store(&self, at: usize, bytes: &[u8], waits_for: Option<u64>) {
         let mut memory = self.memory.lock();
         let stored = at..at + bytes.len();
-        memory.content[stored.clone()].copy_from_slice(bytes);
-        let block = at / BLOCK_BYTES;
-        let blocks = block * BLOCK_BYTES..stored.end.next_multiple_of(BLOCK_BYTES);
-        let content = memory.content[blocks.clone()].chunks_exact(BLOCK_BYTES);
+        let blocks = at / BLOCK_BYTES * BLOCK_BYTES..stored.end.next_multiple_of(BLOCK_BYTES);
+        let data = blocks.clone().step_by(BLOCK_BYTES).map(|start| {
+            let within = stored.start.max(start)..stored.end.min(start + BLOCK_BYTES);
+            let bytes = &bytes[within.start - at..within.end - at];
+            memory
+                .content
+                .store(lba_of(start), within.start - start, bytes)
+        });
         let effect = Effect::Store {
-            lba: (self.first).offset(u64::try_from(block).expect("a usize fits in 64 bits")),
-            data: content.map(SharedBlock::new).collect(),
+            data: data.collect(),
+            lba: self.first.offset(lba_of(at).number()),
             bytes: stored.start - blocks.start..stored.end - blocks.start,
         };
         let entry = self.log.submit(effect);
@@ -92,6 +94,11 @@ impl NvmRecord {
             waits_for,
         });
     }
+}
+
+/// The block of the region that the byte is in.
+fn lba_of(at: usize) -> Lba {
+    Lba::new(u64::try_from(at / BLOCK_BYTES).expect("a usize fits in 64 bits"))
 }
 
 impl Observer for NvmRecord {
