@@ -2,10 +2,10 @@
 //! several; and what an fsync takes meanwhile.
 //!
 //! **Structure.** A volume in memory for each number of tasks: with one there are no workers, with
-//! more a worker less than tasks, since whoever asks for a checkpoint makes it together with the
-//! workers. A thread on each core writes pages so far from each other that each has a leaf of its
-//! own, and syncs them: the leaves are dirty then. The checkpoint is timed. The volumes take turns.
-//! For the times of fsyncs one more thread overwrites a page and syncs it, first without a
+//! more a worker less than tasks, since the caller that asks for a checkpoint makes it together
+//! with the workers. A thread on each core writes pages so far from each other that each has a leaf
+//! of its own, and syncs them: the leaves are dirty then. The checkpoint is timed. The volumes take
+//! turns. For the times of fsyncs one more thread overwrites a page and syncs it, first without a
 //! checkpoint, then while checkpoints run.
 //!
 //! **Invariants.** A run counts only if exactly its checkpoint was made, of at least so many nodes.
@@ -58,7 +58,7 @@ pub struct Checkpoint {
 const STRIDE: u64 = 320 * 4096;
 /// Syncs that are timed while no checkpoint runs.
 const SYNCS_BEFORE: usize = 20_000;
-/// The same on a slow device.
+/// Syncs that are timed while no checkpoint runs on a slow device.
 const SYNCS_BEFORE_SLOW: usize = 500;
 
 #[derive(Debug, Serialize)]

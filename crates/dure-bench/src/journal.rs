@@ -50,17 +50,22 @@ pub struct Journal {
     #[arg(long, default_value = "zram")]
     pub device: String,
     /// Size of each device in MiB.
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(64..=65_536))]
+    #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u64).range(64..=65_536))]
     pub size_mib: u64,
     /// Policies of dure, as mount options [default: all there are].
     #[arg(long = "policy", value_name = "OPTION[,OPTION...]")]
     pub policies: Vec<String>,
     /// Workloads [default: overwrite-fsync, append-fsync, create-fsync, overwrite,
     /// overwrite-shared].
-    #[arg(long = "workload", value_enum)]
+    #[arg(long = "workload", value_name = "NAME", value_enum)]
     pub workloads: Vec<Workload>,
     /// Microseconds of a write and of a flush of the device `delay`.
-    #[arg(long, value_delimiter = ',', default_value = "20,1000")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "WRITE,FLUSH",
+        default_value = "20,1000"
+    )]
     pub delay: Vec<u64>,
     /// For each policy also a volume on such a device and on so many MiB of emulated persistent
     /// memory, where its tables, logs and nodes are.

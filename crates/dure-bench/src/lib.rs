@@ -88,7 +88,8 @@ pub enum Bench {
     Recovery(recovery::Recovery),
     /// A block device, a file or memory under a load of requests: rates, latencies, phases.
     Blk(blk::Blk),
-    /// Mounted volumes, a transport each, beside tmpfs, ext4 and xfs: programs and system calls.
+    /// Mounted volumes, a transport each, compared with tmpfs, ext4 and xfs: programs and system
+    /// calls.
     Mount(mount::Mount),
     /// Range locks: acquire and release of each policy, by one thread and by several.
     Locks(locks::Locks),

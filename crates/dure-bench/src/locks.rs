@@ -24,7 +24,7 @@ const BATCH: u64 = 64;
 #[derive(Debug, clap::Args)]
 pub struct Locks {
     /// Policies [default: all].
-    #[arg(long = "policy", value_parser = parse_policy)]
+    #[arg(long = "range-lock", value_name = "POLICY", value_parser = parse_policy)]
     pub policies: Vec<Policy>,
     /// What is taken [default: all].
     #[arg(long = "claim", value_enum)]

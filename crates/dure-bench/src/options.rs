@@ -23,9 +23,9 @@ pub struct Measuring {
     pub repeat: u32,
     /// Seconds of one measurement, as in 30 or 0.2 [default: 0.2; locks 0.02, filebench 1,
     /// aim7 2].
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<f64>,
-    /// The same in milliseconds.
+    /// Milliseconds of one measurement, instead of seconds.
     #[arg(long, value_name = "MS", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub milliseconds: Option<u64>,
     /// Milliseconds of warm-up before each measurement: a core that was idle comes up slowly.
@@ -76,7 +76,8 @@ impl Measuring {
         self.report_beside::<()>(bench, points, &[], None)
     }
 
-    /// The same with figures of the bench's own: objects for programs, a table for people.
+    /// Like [`Measuring::report`], with figures of the bench's own: objects for programs, a table
+    /// for people.
     ///
     /// # Errors
     /// The drawing cannot be written.

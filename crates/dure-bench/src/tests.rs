@@ -1,5 +1,5 @@
 //! What the tests of all benches do: every workload for 20 ms on a volume in memory, on a
-//! directory, and as a plain copy, alone and beside other workers.
+//! directory, and as a plain copy, by itself and together with other workers.
 
 use std::path::Path;
 

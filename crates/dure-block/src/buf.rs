@@ -55,7 +55,7 @@ struct Home {
 
 /// Buffers that the kernel knows.
 pub(crate) struct Pool {
-    /// [POOL] Those that nobody has, with their numbers.
+    /// [POOL] Those that no task has, with their numbers.
     free: Mutex<POOL_RANK, Vec<(Vec<Block>, u16)>>,
     /// Addresses of all of them, by number.
     addresses: Vec<usize>,
@@ -170,7 +170,7 @@ impl BlockBuf {
         }
     }
 
-    /// The same for who is about to fill it: blocks that are new have any content.
+    /// Changes the length to `blocks` for a caller about to fill them: new blocks have any content.
     pub fn reuse(&mut self, blocks: usize) {
         if self.home.is_some() && blocks > self.memory.len() {
             *self = self.clone();

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::count::Count;
 use crate::{Lba, Op};
 
 /// A result of this crate.
@@ -59,7 +60,7 @@ impl fmt::Debug for OsError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The device or the operating system refused the request.
-    #[error("{device}: {op} of {blocks} blocks at block {lba} failed: {os}")]
+    #[error("{device}: {op} of {} at block {lba} failed: {os}", Count::of(*blocks, "block"))]
     Io {
         /// Name of the device.
         device: String,
@@ -129,7 +130,7 @@ pub enum Error {
         lba: Lba,
     },
     /// A driver dropped a request without completing it; the state of the blocks is unknown.
-    #[error("{device}: {op} of {blocks} blocks at block {lba} was abandoned by its driver")]
+    #[error("{device}: {op} of {} at block {lba} was abandoned by its driver", Count::of(*blocks, "block"))]
     Abandoned {
         /// Name of the device.
         device: String,

@@ -42,6 +42,7 @@
 
 mod bio;
 mod buf;
+pub mod count;
 pub mod crash;
 pub mod crc32c;
 mod device;

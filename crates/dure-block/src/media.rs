@@ -2,11 +2,11 @@
 //!
 //! **Problem.** Code that reads and writes a volume need not know where a block lies, but what it
 //! costs to make it durable differs: a device with a cache needs a flush, persistent memory a fence after
-//! each copy, and a flush of a device that nobody wrote to is milliseconds for nothing.
-//! **Structure.** A [`Media`] is made from a device and what it is put together from
-//! ([`crate::linear`]): a queue for each, or the blocks themselves if they are in persistent memory.
-//! This is the only place that asks for the kind. What lies on a device before its run is read and
-//! written without a queue, and durable when a write returns.
+//! each copy, and a flush of a device without writes is milliseconds for nothing. **Structure.** A
+//! [`Media`] is made from a device and what it is put together from ([`crate::linear`]): a queue
+//! for each, or the blocks themselves if they are in persistent memory. This is the only place that
+//! asks for the kind. What lies on a device before its run is read and written without a queue, and
+//! durable when a write returns.
 //!
 //! **Invariants.** A flush covers all writes that were complete before it began, on every device
 //! ([`since_flush`]).
@@ -90,8 +90,8 @@ impl Media {
         Media::of(parts.into_iter().map(place).collect(), heads)
     }
 
-    /// The same, counting what cores copy from and to the media of their own NUMA node, and of
-    /// others; of a medium whose node is `None` nothing is counted.
+    /// Like [`Media::open`], counting what cores copy from and to media of their own NUMA node, and
+    /// of others; of a medium whose node is `None` nothing is counted.
     ///
     /// # Panics
     /// If there are not as many nodes as media.
@@ -157,10 +157,11 @@ impl Media {
         device.execute(Io::Read { lba: at, out })
     }
 
-    /// Writes blocks there. Durable on return.
+    /// Writes blocks of the `medium`-th device from its block `at` on, which lie before its run.
+    /// Durable on return.
     ///
     /// # Errors
-    /// As [`Media::read_head`].
+    /// Those of [`Media::read_head`].
     pub fn write_head(&self, medium: usize, at: Lba, data: &[u8]) -> Result<()> {
         let device = self.head(medium, Op::Write, at, data.len())?;
         let (parts, flags) = (&[data][..], WriteFlags::NONE);
@@ -194,7 +195,7 @@ impl Media {
         self.blocks
     }
 
-    /// Whether a read is a copy of memory, for which nobody needs to wait.
+    /// Whether a read is a copy of memory, for which no task needs to wait.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.queues().all(|queue| queue.info().in_memory)
@@ -268,10 +269,10 @@ impl Media {
     }
 
     /// Fills `out` with bytes of one block, from its byte `within` on: in persistent memory a copy
-    /// of these bytes alone.
+    /// of only these bytes.
     ///
     /// # Errors
-    /// As [`Media::read`].
+    /// Those of [`Media::read`].
     pub fn read_part(&self, (lba, within): (Lba, usize), out: &mut [u8]) -> Result<()> {
         assert!(within + out.len() <= BLOCK_BYTES, "a part of one block");
         for (index, at, _, _) in self.pieces(Op::Read, lba, 1)? {
@@ -291,16 +292,16 @@ impl Media {
     /// Writes whole blocks from `lba` on. Durable after the next flush.
     ///
     /// # Errors
-    /// As [`Media::read`]; some of the blocks may have been written.
+    /// Those of [`Media::read`]; some of the blocks may have been written.
     pub fn write(&self, lba: Lba, data: &[u8]) -> Result<()> {
         self.append(lba, data, data.len())
     }
 
-    /// As [`Media::write`], where only the first `used` bytes of `data` count, and zeroes follow
+    /// Like [`Media::write`], where only the first `used` bytes of `data` count, and zeroes follow
     /// them: persistent memory keeps what it had behind their last cache line.
     ///
     /// # Errors
-    /// As [`Media::write`].
+    /// Those of [`Media::write`].
     pub fn append(&self, lba: Lba, data: &[u8], used: usize) -> Result<()> {
         for (index, at, skip, count) in self.pieces(Op::Write, lba, blocks_of(data.len()))? {
             let (begin, whole) = (bytes(skip), bytes(skip + count));

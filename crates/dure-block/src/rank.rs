@@ -29,5 +29,5 @@ pub(crate) const LOG_RANK: u8 = 232;
 pub(crate) const SLOT_RANK: u8 = 234;
 /// A shard of an overlay.
 pub(crate) const OVERLAY_RANK: u8 = 236;
-/// Registered buffers that nobody has; a buffer may be dropped under any lock.
+/// Registered buffers that no task has; a buffer may be dropped under any lock.
 pub(crate) const POOL_RANK: u8 = 239;

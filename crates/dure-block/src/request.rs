@@ -126,7 +126,7 @@ impl Slot {
     /// The completion, for the ticket, which is its only taker.
     pub(crate) fn take(slot: Arc<Self>) -> Completion {
         assert!(slot.is_done(), "a completion is taken after it arrived");
-        // Usually the completer has let it go: then nobody else can hold the lock.
+        // Usually the completer has let it go: then no other task can hold the lock.
         let completion = match Arc::try_unwrap(slot) {
             Ok(slot) => slot.completion.into_inner(),
             Err(slot) => slot.completion.lock().take(),
@@ -257,7 +257,7 @@ impl Request {
         self.finish_here(device);
     }
 
-    /// The same, of a request that the device above got earlier and stamped.
+    /// Like [`Request::run_on`], for a request that the device above got earlier and stamped.
     pub(crate) fn finish_on(mut self, device: &(impl Device + ?Sized)) {
         self.finish_here(device);
     }

@@ -67,7 +67,7 @@ pub(super) struct Context<'o> {
     pub(super) owned: Bits,
     /// Blocks of a dirty volume whose SIT bit the recovery will correct.
     pub(super) unsettled: Bits,
-    /// Of these, blocks that notes of the logs name.
+    /// The blocks of `unsettled` that notes of the logs name.
     pub(super) noted: Bits,
     /// Nodes that have an owner.
     pub(super) claimed: Bits,

@@ -72,7 +72,7 @@ use context::Context;
 /// rebuilt from what is left, if a safe repair does not suffice.
 ///
 /// # Errors
-/// As of a check without a rebuild; and no room for what a rebuild must write.
+/// Those of a check without a rebuild; and no room for what a rebuild must write.
 pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Report> {
     if options.repair != Repair::Full {
         return check_once(device, options);

@@ -125,12 +125,10 @@ fn is_sit(kind: &IssueKind) -> bool {
 /// Whether an issue can be repaired here, or has nothing to do with ownership.
 fn is_mendable(kind: &IssueKind) -> bool {
     is_sit(kind)
+        || kind.is_lost_copy()
         || matches!(
             kind,
-            IssueKind::SuperblockCopy { .. }
-                | IssueKind::MediumHead { .. }
-                | IssueKind::MediumStamp { .. }
-                | IssueKind::HeaderCount { .. }
+            IssueKind::HeaderCount { .. }
                 | IssueKind::PairSlotBad { .. }
                 | IssueKind::NatFreeInodes { .. }
                 | IssueKind::SummaryWrong { .. }

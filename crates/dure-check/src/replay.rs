@@ -19,7 +19,7 @@ use dure_store::recovery::{self, Base, replay::Replayed};
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, SlotRef};
 
 use crate::context::{Context, Lost, NatEntries};
-use crate::issue::{IssueKind, Severity};
+use crate::issue::{Issue, IssueKind, Severity};
 
 /// The medium as replay sees it.
 struct View<'c> {
@@ -101,7 +101,9 @@ fn recover(context: &Context<'_>, header: &VolumeHeader) -> Result<(Replayed, Mo
 /// would refuse. They should be empty, and the tables the whole state.
 fn read_empty(context: &mut Context<'_>, header: &VolumeHeader) -> bool {
     // A wrong header was reported, and does not say where its log is.
-    if context.report.worst() >= Some(Severity::Error) {
+    let hides_logs =
+        |issue: &Issue| issue.kind.severity() >= Severity::Error && !issue.kind.is_lost_copy();
+    if context.report.issues().iter().any(hides_logs) {
         return true;
     }
     match read_logs(context, header) {

@@ -17,7 +17,8 @@ fn read_copy(region: &Region, at: u64) -> Result<SuperBlock> {
     SuperBlock::open(&block, at)
 }
 
-/// Finds the layout. A bad copy is a warning as long as the other one is good.
+/// Finds the layout. A bad copy is an error that a safe repair corrects, as long as the other one is
+/// good.
 ///
 /// # Errors
 /// The first copy's error when there is no good copy, or `Unsupported` when it needs a newer dure;

@@ -1,7 +1,7 @@
 //! What to do about an error: told behind it, on the same line.
 //!
 //! **Problem.** The crates below say what happened and where; only the command knows what a user
-//! can do about it, such as where a volume in use is mounted. **Structure.** One function over the
+//! can do about it, such as where a volume in use is mounted. **Structure.** Functions over the
 //! causes of an error. **Invariants.** Nothing is changed, and no server is asked: it may hang.
 //! **Crash.** Nothing.
 
@@ -12,7 +12,11 @@ use dure_fuse::MountError;
 use dure_fuse::mount::says_server_gone;
 use rustix::io::Errno;
 
+use crate::blank;
 use crate::mounts;
+
+/// The smallest volume: an image of less has to become larger.
+const MKFS_BYTES: u64 = 4 << 20;
 
 /// What can be done about `error`, if it is one of those that leave a choice.
 pub(crate) fn of(error: &anyhow::Error) -> Option<String> {
@@ -38,6 +42,34 @@ pub(crate) fn of(error: &anyhow::Error) -> Option<String> {
             _ => None,
         }
     })
+}
+
+/// What can be done about `error`, which was met on the volume at `path`.
+pub(crate) fn of_volume(error: &anyhow::Error, path: &Path) -> Option<String> {
+    let path_shown = path.display();
+    error.chain().find_map(|cause| match cause.downcast_ref()? {
+        dure_fs::Error::TooSmall { what, .. } if *what == dure_fs::Error::VOLUME_ON_DEVICE => {
+            Some(incomplete(path))
+        }
+        dure_fs::Error::NotDure => match blank::bytes_of_zeros(path)? {
+            0..MKFS_BYTES => Some(format!(
+                "it is empty; `dure mkfs --force --size 1G {path_shown}` makes a volume of it"
+            )),
+            _ => Some(format!(
+                "it holds nothing but zeros; `dure mkfs {path_shown}` makes a volume of it"
+            )),
+        },
+        _ => None,
+    })
+}
+
+/// What to do about a volume whose end is not there.
+pub(crate) fn incomplete(path: &Path) -> String {
+    format!(
+        "the copy is incomplete, or the device became smaller: copy the whole volume again, or save what \
+         this part has with `dure rescue {} DIRECTORY`",
+        path.display()
+    )
 }
 
 fn missing(path: &Path) -> String {

@@ -11,6 +11,7 @@
 
 mod advice;
 pub mod args;
+mod blank;
 mod command;
 pub mod exit;
 mod live;
@@ -25,6 +26,7 @@ use dure_bench::size;
 mod volume;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
@@ -52,10 +54,16 @@ pub fn main(argv: Vec<OsString>, return_memory_soon: fn()) -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    let volume = args.command.volume().map(Path::to_owned);
     let status = print::until_closed(|| match run(args.command, return_memory_soon) {
         Ok(code) => code,
         Err(error) => {
-            note!("dure: {}", message(&error));
+            let mut text = message(&error);
+            if let Some(step) = volume.and_then(|volume| advice::of_volume(&error, &volume)) {
+                text.push_str("; ");
+                text.push_str(&step);
+            }
+            note!("dure: {text}");
             if checking {
                 exit::CHECK_FAILED
             } else {

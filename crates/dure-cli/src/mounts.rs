@@ -38,6 +38,15 @@ pub(crate) fn all() -> Vec<Listed> {
     mounts.lines().filter_map(parse).collect()
 }
 
+/// Whether anything is mounted on `directory`.
+pub(crate) fn is_mounted(directory: &Path) -> bool {
+    let whole = directory.canonicalize();
+    let whole = whole.as_deref().unwrap_or(directory);
+    let mounts = all();
+    let mut places = mounts.iter().map(|mount| mount.directory.as_path());
+    places.any(|place| place == directory || place == whole)
+}
+
 /// What dure serves on `directory`.
 pub(crate) fn on(directory: &Path) -> Option<Listed> {
     let mounts = all();

@@ -33,9 +33,9 @@ fn umount(rest: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString
     rest.filter(|arg| !matches!(arg.to_str(), Some("-n" | "-f" | "-r" | "-v")))
 }
 
-/// fsck(8) passes `-a` or `-p` (repair what is safe: nobody is there to be asked), `-y` (repair all),
-/// `-n` (repair nothing), `-f` (always check, as we do) and `-C` (progress, which we show on a
-/// terminal anyway).
+/// fsck(8) passes `-a` or `-p` (repair what is safe: no user is there to be asked), `-y` (repair
+/// all), `-n` (repair nothing), `-f` (always check, as we do) and `-C` (progress, which we show on
+/// a terminal anyway).
 fn fsck(rest: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut expanded: Vec<OsString> = vec!["dure".into(), "check".into()];
     for arg in rest {

@@ -44,7 +44,7 @@ pub(crate) fn device(path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     device_as(path, access, &Regions::default(), Nvm::Auto)
 }
 
-/// The same, with its persistent memory at `regions`, and used as `nvm` says.
+/// Like [`device`], with its persistent memory at `regions`, and used as `nvm` says.
 pub(crate) fn device_as(
     path: &Path,
     access: Access,
@@ -83,7 +83,7 @@ pub(crate) fn named_once<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Resul
     Ok(())
 }
 
-/// The same before it is shared.
+/// The image file or block device at `path`, opened like [`device`] but not shared yet.
 pub(crate) fn file_device(path: &Path, access: Access) -> Result<FileDevice> {
     patiently(path, || open_file(path, exclusively(access)))
 }

@@ -1,16 +1,18 @@
 //! Lock ranks of dure-fs: a thread takes locks in ascending rank only. `docs/design/locking.md` has
 //! the whole table; dure-sync checks it in debug builds and in simulation.
 
+/// Pages of a file that a task is reading, for others that miss them; held over I/O.
+pub const MISS: u8 = 39;
 /// Directories that change their parent: one such rename at a time.
 pub const RENAME: u8 = 40;
 /// A range of a file that tasks share; held over I/O.
 pub const RANGE: u8 = 45;
-/// A part of a file that the device is reading ahead; held over I/O by who needs it.
+/// A part of a file that the device is reading ahead; held over I/O by a task that needs it.
 pub const READ_AHEAD: u8 = 47;
 /// Write-back, truncate and allocation of one inode; held over I/O.
 pub const WRITEBACK: u8 = 50;
-/// Of a contended file without a page cache: shared by overwrites, exclusive to what holds the rank
-/// above. Held over I/O.
+/// The overwrites of a contended file without a page cache: overwrites hold it shared, a holder of
+/// [`WRITEBACK`] exclusively. Held over I/O.
 pub const OVERWRITES: u8 = 51;
 /// One inode's state; several in ascending inode number.
 pub const INODE: u8 = 60;
@@ -19,7 +21,7 @@ pub const OVERWRITE_TIMES: u8 = 61;
 /// The attributes of an inode, held by a task that changes them; several in ascending inode number,
 /// held over reads of nodes.
 pub const ATTRIBUTES: u8 = 62;
-/// What those who share a file have added to it; held over reads of nodes.
+/// What the tasks that share a file have added to it; held over reads of nodes.
 pub const GROWTH: u8 = 64;
 /// A core's list of inodes with dirty pages.
 pub const DIRTY_LIST: u8 = 70;
@@ -33,6 +35,8 @@ pub const INODE_POOL: u8 = 76;
 pub const INODE_SHARD: u8 = 80;
 /// What is measured of a partition's write-back; a leaf.
 pub const DIRTY_METER: u8 = 139;
+/// A part of the pages that tasks are reading; a leaf.
+pub const MISS_LIST: u8 = 134;
 /// Inodes that a core has listed; a leaf.
 pub const LAST_LISTED: u8 = 136;
 /// A shard of the parts of files that are read ahead; a leaf.

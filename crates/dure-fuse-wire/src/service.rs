@@ -28,8 +28,8 @@ pub type Outcome = Result<Sent, Errno>;
 pub enum Question {
     /// Whether it has the inode of this node.
     Inode(u64),
-    /// The same, when it has sent what is dirty of these bytes, by WRITEs that others have to
-    /// answer, and dropped all that it has cached of them.
+    /// Whether it has the inode, when it has sent what is dirty of these bytes, by WRITEs that
+    /// others have to answer, and dropped all that it has cached of them.
     Pages {
         /// Which file.
         node: u64,
@@ -41,7 +41,7 @@ pub enum Question {
 /// Asks the kernel.
 pub type Knows<'a> = &'a dyn Fn(Question) -> bool;
 
-/// The same for threads of the service's own.
+/// Asks the kernel, on threads of the service's own.
 pub type Asks = Box<dyn Fn(Question) -> bool + Send + Sync>;
 
 /// A file system, as the transports see it. Requests come on many threads at once.
@@ -65,7 +65,7 @@ pub trait Service: Send + Sync {
         true
     }
 
-    /// As [`Service::answer`], for a thread on which all requests of a core wait. `None`: nothing
+    /// Like [`Service::answer`], for a thread on which all requests of a core wait. `None`: nothing
     /// has changed, and a thread that can wait is to answer.
     fn answer_promptly(&self, request: &Request<'_>, reply: &mut Reply) -> Option<Outcome> {
         match self.may_wait(request) {
@@ -120,7 +120,7 @@ pub fn answer<'r>(
 pub enum Prompt<'r> {
     /// What to send to the kernel, if anything.
     Answered(Option<&'r [u8]>),
-    /// Nothing has changed: it is to be answered by somebody who can wait.
+    /// Nothing has changed: a thread that can wait is to answer it.
     Later,
 }
 

@@ -1,21 +1,21 @@
 //! The volume behind a mount can be mounted anew while requests wait: so it grows.
 //!
 //! **Problem.** The tables of a volume have their place and size from its superblock, which all of a
-//! mounted store relies on; but who mounted it wants more room without closing any file.
-//! **Structure.** Requests hold [`Gate`] shared while they are answered; a growth holds it exclusively,
-//! while it closes the volume, grows it as one that is not mounted, and mounts it again. The kernel
-//! notices nothing: a node id is an inode number and its generation ([`crate::nodes`]), a position
-//! in a directory is a hash. What the server knows besides are the inodes without a name, and the
-//! new mount keeps them.
+//! mounted store relies on; but its user wants more room without closing any file. **Structure.**
+//! Requests hold [`Gate`] shared while they are answered; a growth holds it exclusively, while it
+//! closes the volume, grows it as one that is not mounted, and mounts it again. The kernel notices
+//! nothing: a node id is an inode number and its generation ([`crate::nodes`]), a position in a
+//! directory is a hash. What the server knows besides are the inodes without a name, and the new
+//! mount keeps them.
 //!
 //! **Invariants.** No request fails unless the device does ([`GrowError`]), and none is lost. A
 //! request does not wait while the growth only waits, if another request that is being answered may
-//! wait for it (a WRITE of the kernel's cache): the growth takes the gate only when nobody holds it,
-//! and gives up after `PATIENCE`.
+//! wait for it (a WRITE of the kernel's cache): the growth takes the gate only when no request
+//! holds it, and gives up after `PATIENCE`.
 //!
 //! **On a crash** the volume is closed, grown or mounted again, and each of these can be cut anywhere
 //! (`dure_store::store::resize`). Inodes without a name have their orphan slots all the time; after
-//! the crash nobody uses them, and the next mount deletes them.
+//! the crash they are not in use, and the next mount deletes them.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ const GATE: u8 = 10;
 const CURRENT: u8 = 18;
 /// How long a growth waits for requests to end, and lets no others begin.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long who waits sleeps between two looks.
+/// How long a waiting task sleeps between two looks.
 const LOOKS: Duration = Duration::from_millis(1);
 
 /// A [`Server`], between requests and growths.
@@ -64,7 +64,7 @@ pub enum GrowError {
     NotMounted(#[source] Error),
 }
 
-/// The volume of a mount, for who is not the kernel.
+/// The volume of a mount, for callers other than the kernel.
 #[derive(Debug, Clone)]
 pub struct MountedVolume(pub(crate) Arc<Gate>);
 
@@ -75,7 +75,7 @@ impl MountedVolume {
         MountedVolume::with_kernel_cache(volume, settings, None)
     }
 
-    /// The same, with room for what the kernel collects.
+    /// Like [`MountedVolume::new`], with room for what the kernel collects.
     pub(crate) fn with_kernel_cache(
         volume: FileSystem,
         settings: &MountSettings,
@@ -95,7 +95,7 @@ impl MountedVolume {
     }
 
     /// How many bytes the kernel may collect of it, for which room is kept; `None`: it collects none,
-    /// or nobody knows how many.
+    /// or it is unknown how many.
     #[must_use]
     pub fn kernel_cache_bytes(&self) -> Option<u64> {
         self.0.server.read().kernel_cache_bytes()
@@ -133,7 +133,7 @@ impl Gate {
         self.server.read()
     }
 
-    /// The same, if it need not wait.
+    /// Access of a request, if it need not wait.
     fn try_enter(&self, request: &Request<'_>) -> Option<PerCoreReadGuard<'_, GATE, Server>> {
         match self.keeps_out(request) {
             true => None,

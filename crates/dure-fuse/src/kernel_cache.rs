@@ -15,8 +15,8 @@
 //! **Invariants.** Blocks are promised for the largest limit that the kernel may still follow:
 //! before it rises, and, when it has fallen, until as much as the old one was written or the kernel
 //! has had [`FOLLOWS`] to do so. So what write(2) took while there was room finds its blocks,
-//! whoever takes the rest. What it takes when there is none, at most the least limit at once, may be
-//! refused.
+//! whichever writer takes the rest. What it takes when there is none, at most the least limit at
+//! once, may be refused.
 //!
 //! **On a crash** nothing is promised.
 
@@ -53,7 +53,8 @@ pub(crate) struct KernelCache {
     limit: KernelLimit,
     /// Bytes that came; written by the core of the slot: Relaxed, as they only say when to look.
     written: PerCore<AtomicU64>,
-    /// A core looks each time it has written so many bytes. As `written`, by who holds `state`.
+    /// A core looks each time it has written so many bytes. Like `written`, by the holder of
+    /// `state`.
     looks_at: CachePadded<AtomicU64>,
     state: Mutex<LIMIT, State>,
 }
@@ -87,8 +88,8 @@ const fn blocks_for(limit: u64) -> u64 {
 }
 
 impl KernelCache {
-    /// Of a mount of `volume` that is not served yet. On a full volume blocks that come back are
-    /// promised.
+    /// The cache of a mount of `volume` that is not served yet. On a full volume blocks that come
+    /// back are promised.
     pub(crate) fn new(limit: KernelLimit, volume: &FileSystem) -> KernelCache {
         volume.promise_room(blocks_for(LEAST));
         // What fails here is a mount that is gone.

@@ -58,7 +58,7 @@ pub struct MountSettings {
     pub ring_policy: RingPolicy,
     /// Every file appears to belong to this user, and cannot be given to another.
     pub uid: Option<u32>,
-    /// The same for the group.
+    /// Every file appears to belong to this group, and cannot be given to another.
     pub gid: Option<u32>,
     /// Threads that answer requests, at least 1, not counting those that wait for the device;
     /// `None`: one per core and one to spare.
@@ -83,7 +83,7 @@ impl Default for MountSettings {
     }
 }
 
-/// Why the kernel had better not collect the writes of a mount, unless somebody asks for it.
+/// Why the kernel had better not collect the writes of a mount, unless the user asks for it.
 fn unfit_to_collect(volume: &FileSystem) -> Option<&'static str> {
     if volume.durability() == Durability::Strict {
         return Some("each call is durable when it returns (durability=strict)");
@@ -160,7 +160,7 @@ impl Session {
         self.write_cache
     }
 
-    /// Why it is not the kernel's, if nobody has asked for this.
+    /// Why it is not the kernel's, if the user has not asked for this.
     #[must_use]
     pub fn writes_through(&self) -> Option<&str> {
         self.writes_through.as_deref()

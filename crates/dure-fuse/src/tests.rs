@@ -1,3 +1,5 @@
+mod trim;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -46,7 +48,7 @@ pub(crate) fn request(opcode: u32, node: u64, parts: &[&[u8]]) -> Bytes {
     request_of(1000, opcode, node, parts)
 }
 
-/// The same of another user.
+/// Like [`request`], of another user.
 fn request_of(uid: u32, opcode: u32, node: u64, parts: &[&[u8]]) -> Bytes {
     let body = parts.concat();
     let header = InHeader {
@@ -628,38 +630,4 @@ proptest! {
         }
         world.end();
     }
-}
-
-#[test]
-fn fstrim_tells_the_device_of_what_was_deleted() {
-    let mut world = World::new();
-    let node = world.create(b"file");
-    world.write(node, &vec![7; 1 << 19]);
-    world.done(op::FSYNC, node, &[&[0; 16]]);
-    world.done(op::UNLINK, ROOT, &[b"file\0"]);
-    assert_eq!(world.ask(&request(op::FORGET, node, &[&[1; 8]])), None);
-    let range = [0_u64, u64::MAX, 1 << 12];
-    let asked = |command: u32, uid| {
-        let head = [0, 0, 0, command, 0, 0, 24, 24];
-        request_of(uid, op::IOCTL, ROOT, &[head.as_bytes(), range.as_bytes()])
-    };
-    assert_eq!(
-        world.ask(&asked(0xc018_5879, 1000)),
-        Some((libc::EPERM, vec![]))
-    );
-    // FS_IOC_GETFLAGS, with more bytes than it has.
-    assert_eq!(
-        world.ask(&asked(0x8008_6601, 0)),
-        Some((libc::ENOTTY, vec![]))
-    );
-    let (errno, body) = world.ask(&asked(0xc018_5879, 0)).unwrap();
-    let (words, _) = body[16..].as_chunks::<8>();
-    let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    assert_eq!(
-        (errno, body[..16].iter().any(|byte| *byte != 0)),
-        (0, false)
-    );
-    assert_eq!((words[0], words[2]), (0, 1 << 12));
-    assert!(words[1] >= 1 << 19, "{words:?}");
-    world.end();
 }

@@ -178,7 +178,8 @@ impl<S: Settle> Journal<S> {
             generation: state.generation + 1,
             segment_blocks: self.segment_blocks,
             tail,
-            // Who scans the log misses what is durable and not in it: without records nothing is.
+            // A task that scans the log misses what is durable and not in it: without records
+            // nothing is.
             durable_upto: match self.is_unlogged() {
                 true => tail.number - 1,
                 false => log.reached.valid(),

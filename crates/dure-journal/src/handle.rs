@@ -158,7 +158,7 @@ impl<'j, S: Settle> Handle<'j, S> {
         self.note_of(kind, bytes, &[]);
     }
 
-    /// As [`Handle::note`], of two pieces of memory, one after the other.
+    /// Like [`Handle::note`], of two pieces of memory, one after the other.
     ///
     /// # Panics
     /// If the handle did not reserve enough when it began.

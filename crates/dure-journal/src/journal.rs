@@ -2,9 +2,9 @@
 //!
 //! **Problem.** One object stands for all per-core journals. **Structure.** A [`CoreLog`] per
 //! journal, the medium they are on, and the reason for a stop. **Invariants.** Which journal a
-//! core uses is decided by [`Order`] alone and never changes while the volume is mounted.
-//! **Crash.** [`Journal::start`] writes nothing: an epoch's log begins empty, in the segments that
-//! the durable headers of the epoch before list.
+//! core uses is decided only by [`Order`] and never changes while the volume is mounted. **Crash.**
+//! [`Journal::start`] writes nothing: an epoch's log begins empty, in the segments that the durable
+//! headers of the epoch before list.
 
 use dure_block::Lba;
 use dure_sync::atomic::{AtomicBool, Ordering};
@@ -244,7 +244,7 @@ impl<S: Settle> Journal<S> {
         self.begin_reserved(core, bytes_max, 0)
     }
 
-    /// As `begin`, with `images` further bytes for images.
+    /// Like `begin`, with `images` further bytes for images.
     pub(crate) fn begin_reserved(
         &self,
         core: CoreId,

@@ -7,7 +7,7 @@
 //!
 //! **Invariants.** No other module names a device or its media. What was written before a flush
 //! began is durable when the flush has returned, for every caller. Nothing is retried, and nothing
-//! stops here: the error goes to the caller, who knows what it means.
+//! stops here: the error goes to the caller, which knows what it means.
 //!
 //! **Crash.** Of the writes since the last flush any subset may be there, each torn anywhere. In
 //! persistent memory a write is durable when it returns, and torn between words before: its checksum
@@ -37,8 +37,8 @@ impl LogMedium {
         Self { media, flushed }
     }
 
-    /// The same, where logs and their headers lie in persistent memory, and what a record names is
-    /// durable before its handle joins: a commit need not flush what others write beside them.
+    /// Like `on`, where logs and their headers lie in persistent memory, and what a record names is
+    /// durable before its handle joins: a commit need not flush what others write besides logs.
     #[must_use]
     pub fn never_flushed(self) -> Self {
         let flushed = false;

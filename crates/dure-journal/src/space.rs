@@ -98,7 +98,7 @@ pub(crate) fn plan(
     plan_behind(HEADER_BYTES, ends, blocks_left, segment_blocks, out);
 }
 
-/// As [`plan`], for a compound transaction (policy `image`): all its pieces are valid, or none.
+/// Like [`plan`], for a compound transaction (policy `image`): all its pieces are valid, or none.
 pub(crate) fn plan_pieces(
     ends: &[HandleEnd],
     blocks_left: u32,

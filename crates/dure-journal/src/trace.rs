@@ -99,7 +99,7 @@ pub enum TraceEvent {
 /// An event with its time and place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceRecord {
-    /// Of the monotonic clock.
+    /// Nanoseconds of the monotonic clock.
     pub ns: u64,
     /// The core it happened on.
     pub core: CoreId,

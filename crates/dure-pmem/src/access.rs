@@ -5,8 +5,8 @@
 //! routines in assembler. A handler of SIGBUS looks where the thread was: within them it lets the
 //! thread go on at `fault`, which returns 1 to the caller of the routine. Anywhere else the handler
 //! that was there before goes on. **Invariants.** The routines touch no stack, so `fault` finds the
-//! return address where the routine had it. Being assembler, they may run beside copies by other
-//! threads: a reader gets a mixture of old and new bytes, as from any device.
+//! return address where the routine had it. Being assembler, they may run concurrently with copies
+//! by other threads: a reader gets a mixture of old and new bytes, as from any device.
 //! **On a crash** nothing of this remains.
 
 use std::arch::global_asm;
@@ -117,7 +117,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> Result<
 /// Copies words of 8 bytes past the cache, to an aligned place.
 ///
 /// # Safety
-/// As [`copy`].
+/// The requirements of [`copy`].
 pub(crate) unsafe fn stream(to: *mut u8, from: *const u8, words: usize) -> Result<(), Faulted> {
     assert!(to.addr().is_multiple_of(8), "words are stored at words");
     // SAFETY: as the caller promises; a fault is answered by the handler.

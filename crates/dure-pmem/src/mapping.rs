@@ -3,7 +3,7 @@
 //! **Problem.** Only a mapping with `MAP_SYNC` promises that what the processor has made durable
 //! stays reachable: the file system has made the file's own blocks durable before it lets them be
 //! written. **Structure.** A [`Mapping`] of a file, tried with `MAP_SYNC` first, or of nothing.
-//! **Invariants.** The memory is mapped until the value is dropped, and nobody borrows it: it is
+//! **Invariants.** The memory is mapped until the value is dropped, and is never borrowed: it is
 //! accessed by address, through `access`. **On a crash** see the crate.
 
 use std::os::fd::BorrowedFd;
@@ -126,7 +126,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`'s callers with this length, and nobody has its address any more.
+        // SAFETY: mapped by `new`'s callers with this length, and no code has its address any more.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert_eq!(unmapped, Ok(()), "a mapping of ours can be unmapped");
     }

@@ -81,7 +81,7 @@ impl Memory {
         let tail = (bytes.end / PAGE_BYTES * PAGE_BYTES).max(head);
         if head < tail {
             let first = base.wrapping_add(head - bytes.start).cast();
-            // SAFETY: the pages are within the mapping, which nobody borrows.
+            // SAFETY: the pages are within the mapping, which is never borrowed.
             let freed = unsafe { madvise(first, tail - head, Advice::LinuxDontNeed) };
             freed.expect("pages of our own that are not locked can be given back");
         }

@@ -43,7 +43,7 @@ impl Region {
         Region::of(Mapping::anonymous(bytes)?)
     }
 
-    /// The same, holding `content`, and recording all that is done to it.
+    /// Emulated NVM that holds `content` and records all that is done to it.
     ///
     /// # Errors
     /// That of the system.
@@ -53,7 +53,7 @@ impl Region {
         Ok((region, recorder))
     }
 
-    /// The same; `observer` is told all that is done to it.
+    /// Emulated NVM that holds `content`; `observer` is told all that is done to it.
     ///
     /// # Errors
     /// That of the system.
@@ -159,7 +159,7 @@ impl Region {
     /// Stores a word that leads to what `after` has made durable.
     ///
     /// # Errors
-    /// As [`Region::read`].
+    /// Those of [`Region::read`].
     ///
     /// # Panics
     /// If `at` is no multiple of 8: such a word could be torn.

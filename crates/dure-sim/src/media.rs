@@ -27,7 +27,8 @@ pub enum On {
     Nvm,
     /// Persistent memory for tables and, as it says, logs and nodes; a disk for the rest.
     Hybrid(NodeLog),
-    /// The same with logs and nodes in persistent memory, which is two regions on two NUMA nodes.
+    /// Like `Hybrid`, with logs and nodes in persistent memory, which is two regions on two NUMA
+    /// nodes.
     HybridRegions,
 }
 

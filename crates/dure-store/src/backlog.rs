@@ -18,7 +18,7 @@ struct Part {
 /// How much waits, as far as the core that asks knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fill {
-    /// Less than half of the bound, or nobody has looked.
+    /// Less than half of the bound, or no task has looked.
     Little,
     /// More than half: said to a core each time it has added much.
     Half,

@@ -82,7 +82,7 @@ fn equal_before(old: &[u8; 8], new: &[u8; 8]) -> usize {
     small(differing.trailing_zeros() / 8)
 }
 
-/// The same behind the last one.
+/// Bytes that are equal behind the last one of two words that is not.
 fn equal_behind(old: &[u8; 8], new: &[u8; 8]) -> usize {
     let differing = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
     small(differing.leading_zeros() / 8)

@@ -9,6 +9,12 @@ use thiserror::Error;
 /// Result of a file system call.
 pub type Result<T> = std::result::Result<T, Error>;
 
+impl Error {
+    /// What is too large for the device in a [`Error::TooSmall`] of a volume that was made on a larger
+    /// one.
+    pub const VOLUME_ON_DEVICE: &str = "the volume on it";
+}
+
 /// An error of the file system.
 #[derive(Debug, Error)]
 #[non_exhaustive]

@@ -37,7 +37,7 @@ pub fn read_layout(region: &Region) -> Result<Layout> {
     if layout.total_blocks > blocks {
         let need = layout.total_blocks;
         return Err(Error::TooSmall {
-            what: "the volume on it",
+            what: Error::VOLUME_ON_DEVICE,
             have: blocks,
             need,
         });

@@ -236,7 +236,7 @@ impl Layout {
         }
     }
 
-    /// Whether a block of the main area lies in persistent memory beside a block device.
+    /// Whether a block of the main area lies in persistent memory of a volume with a block device.
     #[must_use]
     pub fn is_in_nvm(&self, block: BlockNo) -> bool {
         let segment = self.locate(block);

@@ -2,13 +2,13 @@
 //!
 //! **Problem.** A volume lies on a block device, in persistent memory, or on both. What reads and
 //! writes it must not ask which. **Structure.** A [`Region`] names blocks, never requests; which
-//! medium a block is on, and what it takes there to write and to flush, is known to
-//! [`dure_block::Media`] alone. The journal writes its logs itself: [`Region::log_medium`].
+//! medium a block is on, and what it takes there to write and to flush, is known
+//! only to [`dure_block::Media`]. The journal writes its logs itself: [`Region::log_medium`].
 //!
-//! **Invariants.** A flush covers every write that was complete before it began, whoever made it
-//! through this region, the journal included: one flush makes data and log durable. **On a crash**
-//! each block written since the last flush has its old or its new content, or both in sectors; one
-//! in persistent memory is durable when the write returns.
+//! **Invariants.** A flush covers every write that was complete before it began, whichever caller
+//! made it through this region, the journal included: one flush makes data and log durable. **On a
+//! crash** each block written since the last flush has its old or its new content, or both in
+//! sectors; one in persistent memory is durable when the write returns.
 
 use dure_block::{
     BLOCK_BYTES, Bio, BlockBuf, Counters, Device, LateRequest, LateWatch, Lba, Media, NodeCounters,
@@ -42,7 +42,7 @@ pub struct QueueShape {
     pub wait: Wait,
     /// What is one request of a write of several blocks.
     pub merge: BlockMerge,
-    /// Who excludes whom while a request is made.
+    /// Which requests exclude each other while they are made.
     pub submit_lock: SubmitLock,
 }
 
@@ -56,16 +56,17 @@ pub enum BlockMerge {
     Off,
 }
 
-/// Who excludes whom while a request to the log-structured part of a volume is made. A request is
-/// made and complete in one call, so the lock is held until then. The journal's logs have none.
+/// Which requests to the log-structured part of a volume exclude each other while they are made. A
+/// request is made and complete in one call, so the lock is held until then. The journal's logs
+/// have none.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum SubmitLock {
-    /// Nobody.
+    /// None.
     #[default]
     None,
-    /// Writers each other.
+    /// Writes, each other.
     Writes,
-    /// Readers and writers each other, as F2FS does.
+    /// Reads and writes, each other, as F2FS does.
     All,
 }
 
@@ -91,7 +92,7 @@ impl Default for QueueShape {
 #[derive(Debug)]
 pub struct Region {
     media: Arc<Media>,
-    /// Of the queues.
+    /// The configuration of the queues.
     config: QueueConfig,
     merge: BlockMerge,
     submit_lock: SubmitLock,
@@ -122,7 +123,7 @@ impl Region {
         })
     }
 
-    /// The same blocks, of which those of each medium are on a NUMA node, if on one: what cores copy
+    /// These blocks, of which those of each medium are on a NUMA node, if on one: what cores copy
     /// there is counted.
     pub(crate) fn on_nodes(
         &self,
@@ -151,7 +152,7 @@ impl Region {
         self.media.blocks()
     }
 
-    /// Whether a read is a copy of memory, for which nobody needs to wait.
+    /// Whether a read is a copy of memory, for which no task needs to wait.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.media.is_in_memory()
@@ -197,7 +198,7 @@ impl Region {
     /// Fills `out` with bytes of one block, from its byte `within` on.
     ///
     /// # Errors
-    /// As [`Region::read`].
+    /// Those of [`Region::read`].
     pub fn read_part(&self, (block, within): (BlockNo, usize), out: &mut [u8]) -> Result<()> {
         self.make(&[SubmitLock::All], |media| {
             media.read_part((Lba::new(block.0), within), out)
@@ -207,7 +208,7 @@ impl Region {
     /// Writes blocks, from `first` on. Not durable before a flush.
     ///
     /// # Errors
-    /// As [`Region::read`]; some of the blocks may have been written.
+    /// Those of [`Region::read`]; some of the blocks may have been written.
     pub fn write(&self, first: BlockNo, bytes: &[u8]) -> Result<()> {
         let locked = [SubmitLock::Writes, SubmitLock::All];
         let write = |media: &Media, at: u64, bytes| media.write(Lba::new(at), bytes);
@@ -239,7 +240,8 @@ impl Region {
         reads.into_iter().map(now).collect()
     }
 
-    /// The same of writes: durable after a flush that begins when they have been waited for.
+    /// Like [`Region::begin_reads`], for writes: durable after a flush that begins when they have
+    /// been waited for.
     #[must_use]
     pub fn begin_writes(&self, writes: Vec<(BlockNo, BlockBuf)>) -> Vec<UnderWay> {
         let bio = |(first, buf): (BlockNo, BlockBuf)| Bio::write(Lba::new(first.0), buf);
@@ -280,7 +282,7 @@ impl Region {
     /// or another task of this core waits already.
     #[must_use]
     pub fn wait_any(&self) -> bool {
-        // Of several queues nobody can say which is the next to have something.
+        // It is unknown which of several queues is the next to have something.
         let mut queues = self.media.queues();
         let only = queues.next().filter(|_| queues.next().is_none());
         only.is_some_and(|queue| queue.wait_any() > 0)
@@ -293,8 +295,8 @@ impl Region {
         });
     }
 
-    /// Whether nobody is excluded while a request is made, and blocks that lie next to one another
-    /// are one request: else a request is made and complete in one call.
+    /// Whether no request is excluded while another is made, and blocks that lie next to one
+    /// another are one request: else a request is made and complete in one call.
     fn has_plain_requests(&self) -> bool {
         self.merge == BlockMerge::Contiguous && self.submit_lock == SubmitLock::None
     }
@@ -317,15 +319,15 @@ impl Region {
     /// Reads blocks of medium `medium`, which lie before its run.
     ///
     /// # Errors
-    /// As [`Region::read`].
+    /// Those of [`Region::read`].
     pub fn read_head(&self, medium: usize, first: BlockNo, out: &mut [u8]) -> Result<()> {
         self.media.read_head(medium, Lba::new(first.0), out)
     }
 
-    /// Writes blocks there. Durable on return.
+    /// Writes blocks of medium `medium`, which lie before its run. Durable on return.
     ///
     /// # Errors
-    /// As [`Region::write`].
+    /// Those of [`Region::write`].
     pub fn write_head(&self, medium: usize, first: BlockNo, bytes: &[u8]) -> Result<()> {
         self.media.write_head(medium, Lba::new(first.0), bytes)
     }
@@ -334,7 +336,7 @@ impl Region {
     /// of them lie where that is of use.
     ///
     /// # Errors
-    /// As [`Region::read`].
+    /// Those of [`Region::read`].
     pub(crate) fn discard(&self, first: BlockNo, blocks: u64) -> Result<u64> {
         self.make(&[SubmitLock::Writes, SubmitLock::All], |media| {
             media.discard(Lba::new(first.0), blocks)
@@ -352,7 +354,7 @@ impl Region {
         LogMedium::on(self.media.clone())
     }
 
-    /// Makes a request, alone under one of the policies `locked`.
+    /// Makes a request; no other one is made meanwhile if the policy is one of `locked`.
     fn make<T>(&self, locked: &[SubmitLock], request: impl FnOnce(&Media) -> T) -> T {
         let _alone = locked
             .contains(&self.submit_lock)

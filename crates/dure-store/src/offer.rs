@@ -62,7 +62,7 @@ pub(crate) struct Span {
 
 /// The media as they are.
 pub(crate) struct Offer<'o> {
-    /// Of the device of the volume.
+    /// Blocks of the device of the volume.
     pub(crate) device_blocks: u64,
     /// Where that is.
     pub(crate) path: &'o str,

@@ -43,7 +43,7 @@ pub enum Durability {
     Strict,
 }
 
-/// Data that lies in persistent memory first, and moves to the block device beside it later.
+/// Data that lies in persistent memory first, and moves to the block device of the volume later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Absorb {
     /// Segments that may have such data; at least 1.

@@ -71,7 +71,7 @@ pub struct Packs {
 }
 
 impl Packs {
-    /// Of a new volume: no pair was ever written.
+    /// The packs of a new volume: no pair was ever written.
     pub fn new(layout: &Layout) -> Packs {
         Packs {
             layout: layout.clone(),
@@ -114,7 +114,7 @@ impl Packs {
     /// Reads one pack that the header names; what it says counts from now on.
     ///
     /// # Errors
-    /// As [`Packs::read`].
+    /// Those of [`Packs::read`].
     pub fn load(
         &self,
         region: &Region,

@@ -73,7 +73,7 @@ pub fn read_slot(region: &Region, first: u64, slot: u64, kind: u32, seed: u32) -
     open_slot(&block, first, slot, kind, seed).map(<[u8]>::to_vec)
 }
 
-/// The same from the slot's block.
+/// The content of slot `slot` of the pair at `first`, which counts, from the slot's block.
 ///
 /// # Errors
 /// `Corrupt` when it does not verify.
@@ -158,7 +158,8 @@ pub(crate) fn write(
     Ok(region.write(at, block.as_slice())?)
 }
 
-/// The same to both copies of the mirrored pair at `first`.
+/// Writes `payload` as generation `generation` to both copies of the mirrored pair at `first`. Not
+/// flushed.
 ///
 /// # Errors
 /// A failed write.

@@ -10,7 +10,7 @@ pub use dure_journal::{GranuleId, JournalId, Mark, Nid};
 
 /// Bytes of a block, a page and a node image.
 pub const BLOCK_BYTES: usize = dure_block::BLOCK_BYTES;
-/// The same as a `u64`.
+/// Bytes of a block, a page and a node image, as a `u64`.
 pub const BLOCK_BYTES_U64: u64 = 4096;
 const _: () = assert!(BLOCK_BYTES == 4096);
 const _: () = assert!(usize::BITS == 64, "dure needs a 64-bit machine");

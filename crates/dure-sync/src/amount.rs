@@ -1,10 +1,10 @@
 //! How much of what they enumerate or draw tests run.
 //!
-//! **Problem.** CI can wait for a larger sample than somebody who has changed a line. **Structure.**
-//! A test that takes seconds names two amounts, and [`either`] picks one: with `DURE_TESTS=ci` in
-//! the environment, as `.ci/run` sets it, CI's. A variable that asks one suite for more counts more
-//! than both. **Invariants.** A canary notices what it looks for with either amount. Only test
-//! builds have this module (feature `canaries`). **Crash.** Nothing.
+//! **Problem.** CI can wait for a larger sample than a developer that has changed a line.
+//! **Structure.** A test that takes seconds names two amounts, and [`either`] picks one: with
+//! `DURE_TESTS=ci` in the environment, as `.ci/run` sets it, CI's. A variable that asks one suite
+//! for more counts more than both. **Invariants.** A canary notices what it looks for with either
+//! amount. Only test builds have this module (feature `canaries`). **Crash.** Nothing.
 
 /// `every_day`, or `ci` with `DURE_TESTS=ci`.
 ///

@@ -72,7 +72,7 @@ impl<const N: usize> AtomicBytes<N> {
     }
 }
 
-/// As [`AtomicBytes`], but of a length set at run time, and of any alignment. It has no
+/// Like [`AtomicBytes`], but of a length set at run time, and of any alignment. It has no
 /// `bytes_mut`: callers that read its bytes as plain memory state why they may.
 pub(crate) struct AtomicSlice {
     /// From `Box::into_raw`, owned.
@@ -82,7 +82,7 @@ pub(crate) struct AtomicSlice {
 // SAFETY: it owns plain bytes.
 unsafe impl Send for AtomicSlice {}
 // SAFETY: through `&self` the bytes are only touched by copies in which each byte is an atomic
-// access, and read as plain memory by callers of `as_slice`, who promise that no task stores
+// access, and read as plain memory by callers of `as_slice`, which promise that no task stores
 // meanwhile.
 unsafe impl Sync for AtomicSlice {}
 
@@ -95,7 +95,7 @@ impl From<Box<[u8]>> for AtomicSlice {
 }
 
 impl AtomicSlice {
-    /// As [`AtomicBytes::load`].
+    /// Like [`AtomicBytes::load`].
     #[inline]
     pub(crate) fn load(&self, at: usize, out: &mut [u8]) {
         let first = part(
@@ -107,7 +107,7 @@ impl AtomicSlice {
         unsafe { copy_out(first, out) };
     }
 
-    /// As [`AtomicBytes::store`].
+    /// Like [`AtomicBytes::store`].
     #[inline]
     pub(crate) fn store(&self, at: usize, bytes: &[u8]) {
         let first = part(
@@ -233,7 +233,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// A copy of as many bytes as one register has, or four of them.
 ///
 /// # Safety
-/// As [`copy`].
+/// The requirements of [`copy`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 macro_rules! by_register {
     ($name:ident, $class:ident, $($step:literal),+; $($register:ident),+) => {
@@ -272,11 +272,11 @@ by_register!(
     a, b, c, d
 );
 
-/// As [`copy`], register by register. The last register may copy bytes again that were copied
+/// Like [`copy`], register by register. The last register may copy bytes again that were copied
 /// before: the same ones, unless another task changes them meanwhile.
 ///
 /// # Safety
-/// As [`copy`].
+/// The requirements of [`copy`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
     let at = |at: usize| (from.wrapping_add(at), to.wrapping_add(at));

@@ -1,4 +1,4 @@
-//! A value alone on its cache lines.
+//! A value that has its cache lines to itself.
 //!
 //! **Problem.** Two cores that write neighbouring values contend for one line. **Structure.** Align
 //! to 128 bytes, since x86 fetches lines in pairs. **Invariants.** Two padded values never share a

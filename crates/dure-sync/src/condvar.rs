@@ -46,7 +46,7 @@ impl Condvar {
         self.sleep(guard, None).0
     }
 
-    /// As [`Condvar::wait`], for at most `timeout`; the second value says whether it passed.
+    /// Like [`Condvar::wait`], for at most `timeout`; the second value says whether it passed.
     pub fn wait_timeout<'a, const RANK: u8, T>(
         &self,
         guard: MutexGuard<'a, RANK, T>,

@@ -109,7 +109,8 @@ struct Slot<T: PerCoreCounted> {
     /// and by tasks that end references on other cores.
     word: AtomicU32,
     shadow: Shadow,
-    /// Written while the word is FILLED alone, by the task that made it so; read through per-core references.
+    /// Written while the word is FILLED without OPEN and references, by the task that made it so;
+    /// read through per-core references.
     reference: UnsafeCell<Option<Counted<T>>>,
 }
 
@@ -200,10 +201,10 @@ impl<T: PerCoreCounted> PerCoreRefs<T> {
         }
     }
 
-    /// As [`PerCoreRefs::open`], but safe concurrently with tasks that close the slots for ever: `may_open`
-    /// checks before and after whether slots may still be opened. A task that closes them for ever
-    /// first stores what makes `may_open` false, then calls [`PerCoreRefs::shut`]; after that no slot stays
-    /// open.
+    /// Like [`PerCoreRefs::open`], but safe concurrently with tasks that close the slots for ever:
+    /// `may_open` checks before and after whether slots may still be opened. A task that closes
+    /// them for ever first stores what makes `may_open` false, then calls [`PerCoreRefs::shut`];
+    /// after that no slot stays open.
     pub fn open_while(
         &self,
         may_open: impl Fn() -> bool,
@@ -300,8 +301,8 @@ impl<T: PerCoreCounted> Slot<T> {
             .map(|_| PerCoreRef::of(self))
     }
 
-    /// Empties the slot. The caller made the word FILLED alone, which happens after all uses of its
-    /// references.
+    /// Empties the slot. The caller made the word FILLED without OPEN and references, which happens
+    /// after all uses of its references.
     fn take(&self) -> Counted<T> {
         self.shadow.write(self.reference.get());
         // SAFETY: while the word is FILLED without OPEN and references, only the caller accesses the

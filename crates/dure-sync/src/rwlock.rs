@@ -162,8 +162,8 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
         self.release_writer();
     }
 
-    /// As `read`, for a caller that has checked the rank; also returns whether other tasks held or
-    /// awaited the lock.
+    /// Like `read`, for a caller that has checked the rank; also returns whether other tasks held
+    /// or awaited the lock.
     #[inline]
     pub(crate) fn read_noting(&self) -> (RwLockReadGuard<'_, RANK, T>, bool) {
         // Relaxed: a first guess, confirmed by the exchange.

@@ -90,8 +90,8 @@ impl<const RANK: u8, T: fmt::Debug> SeqLock<RANK, T> {
         self.bytes.load(at, out);
     }
 
-    /// As [`SeqLock::load`] without checking the sequence count, for tests that show what the check
-    /// is for.
+    /// Like [`SeqLock::load`] without checking the sequence count, for tests that show what the
+    /// check is for.
     #[doc(hidden)]
     pub fn load_carelessly(&self, at: usize, out: &mut [u8]) {
         self.bytes.load(at, out);

@@ -222,7 +222,7 @@ impl<const WORDS: usize, const WAYS: usize> SeqLockTable<WORDS, WAYS> {
         slot.write(version, record.iter().copied(), holds);
     }
 
-    /// As [`SeqLockTable::insert`], of a fact that may change although the caller holds its lock:
+    /// Like [`SeqLockTable::insert`], of a fact that may change although the caller holds its lock:
     /// `holds` checks whether the record is still true before any lookup can find it.
     ///
     /// A task that makes such a change stores it, issues a SeqCst fence, and then removes the

@@ -55,8 +55,8 @@ impl SequenceCount {
         self.0.load(Ordering::Relaxed) == seen.0
     }
 
-    /// As `is_still`, for bytes that had no count when the copy began: a writer creates one before
-    /// it changes them. `now` returns it, if there is one.
+    /// Like `is_still`, for bytes that had no count when the copy began: a writer creates one
+    /// before it changes them. `now` returns it, if there is one.
     #[inline]
     #[must_use]
     pub fn has_not_begun<'v>(now: impl FnOnce() -> Option<&'v SequenceCount>) -> bool {
@@ -104,8 +104,8 @@ impl SequenceCount {
         self.finish(count, change)
     }
 
-    /// As `change`, but concurrently with other callers of this function; `None` if one of them is
-    /// changing the bytes.
+    /// Like `change`, but concurrently with other callers of this function; `None` if one of them
+    /// is changing the bytes.
     #[inline]
     pub fn try_change<R>(&self, change: impl FnOnce() -> R) -> Option<R> {
         let Seen(count) = self.look()?;

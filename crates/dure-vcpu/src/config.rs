@@ -107,14 +107,14 @@ impl Config {
         Self::new(cores, 0, Schedule::MinClock { ahead_ns: 0 })
     }
 
-    /// The same with another bound of steps.
+    /// This configuration with another bound of steps.
     #[must_use]
     pub const fn with_steps_max(mut self, steps_max: u64) -> Self {
         self.steps_max = steps_max;
         self
     }
 
-    /// The same with other costs.
+    /// This configuration with other costs.
     #[must_use]
     pub const fn with_model(mut self, model: CostModel) -> Self {
         self.model = model;

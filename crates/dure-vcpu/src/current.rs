@@ -116,7 +116,7 @@ pub fn access(access: Access, address: usize) {
     access_to(access, address, "");
 }
 
-/// The same on a word that is part of a `what`, a name for reports.
+/// Like [`access`], on a word that is part of a `what`, a name for reports.
 #[inline]
 pub fn access_to(access: Access, address: usize, what: &'static str) {
     visible(

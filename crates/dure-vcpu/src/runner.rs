@@ -46,7 +46,7 @@ pub fn run<T: 'static>(config: Config, program: impl FnOnce() -> T + 'static) ->
     try_run(config, program).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// As [`run`], with a failure as a value.
+/// Like [`run`], with a failure as a value.
 ///
 /// # Errors
 /// If a task panicked, all tasks wait for each other, or the run takes too many steps.

@@ -3,9 +3,9 @@
 //! **Problem.** Every visible operation of every task has to happen in one total order that
 //! follows from the seed. **Structure.** [`World`] owns tasks, cores, lines, timers and sleepers.
 //! [`World::point`] is called before each visible operation and decides whether the task goes on;
-//! `schedule.rs` decides who runs instead, `sleep.rs` blocks and wakes. **Invariants.** `running`
-//! is the only task whose code executes; its core is not in the heap; a clock never goes back.
-//! **Crash.** Nothing is kept.
+//! `schedule.rs` decides which task runs instead, `sleep.rs` blocks and wakes. **Invariants.**
+//! `running` is the only task whose code executes; its core is not in the heap; a clock never goes
+//! back. **Crash.** Nothing is kept.
 
 use std::collections::BTreeMap;
 

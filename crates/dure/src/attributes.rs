@@ -46,7 +46,7 @@ impl Session {
         change().at("chown", path)
     }
 
-    /// The same, of a symbolic link itself.
+    /// Sets owner and group of a symbolic link itself; `None` leaves one.
     ///
     /// # Errors
     /// `EPERM` unless allowed.
@@ -83,7 +83,7 @@ impl Session {
         change().at("set times of", path)
     }
 
-    /// The same, of a symbolic link itself.
+    /// Like [`Session::set_times`], but does not follow a symbolic link: sets its own times.
     ///
     /// # Errors
     /// `EPERM` or `EACCES` unless owner or, for both to now, writer.

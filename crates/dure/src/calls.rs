@@ -144,7 +144,7 @@ impl<F: Borrow<File>, T, B: AsMut<[u8]>> Calls<F, T, B> {
         }
     }
 
-    /// The same, if one is done by now.
+    /// A call that is done by now, if there is one.
     pub fn try_reap(&mut self) -> Option<Done<T, B>> {
         if self.done.is_empty() {
             self.under_way.front()?.file.borrow().fs().poll_reads();

@@ -60,7 +60,7 @@ impl Credentials {
         }
     }
 
-    /// The same with another umask.
+    /// These credentials with another umask.
     #[must_use]
     pub fn with_umask(self, umask: u32) -> Credentials {
         Credentials {

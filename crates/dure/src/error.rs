@@ -161,7 +161,7 @@ impl Error {
 }
 
 impl Error {
-    /// The same failure, told of `path`.
+    /// This failure, told of `path`.
     pub(crate) fn on(mut self, path: &Path) -> Error {
         self.0.path = Some(path.to_owned());
         self

@@ -21,7 +21,8 @@ pub(crate) enum Stop {
     Error(Errno),
     /// Only the slow path can tell.
     Unknown,
-    /// The same, but the path is known to end in this directory; only its last name is not cached.
+    /// Like `Unknown`, but the path is known to end in this directory; only its last name is not
+    /// cached.
     UnknownIn(InodeId),
 }
 

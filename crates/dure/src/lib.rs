@@ -74,9 +74,9 @@ pub use calls::{Calls, Done};
 pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
-    AccessTime, ActiveLogs, AllocPolicy, AllocateMode, Background, CrashGuarantee, DataMode,
-    Extents, FileKind, FlushRule, FormatOptions, FsyncScope, MountOptions, Numa, NumaPolicy,
-    RecordPolicy, RenameMode, Statistics, XattrMode,
+    AccessTime, ActiveLogs, Advice, AllocPolicy, AllocateMode, Background, CrashGuarantee,
+    DataMode, Extents, FileKind, FlushRule, FormatOptions, FsyncScope, MountOptions, Numa,
+    NumaPolicy, RecordPolicy, RenameMode, Statistics, XattrMode,
 };
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};

@@ -15,9 +15,10 @@ use dure_fs::format::media::MediumKind;
 use dure_fs::members::{self, Head, Member};
 use dure_sync::Arc;
 
-/// The volume that is called by `path`, whose device is `volume`: on that alone, or joined with its
-/// regions of persistent memory. `regions` are where they lie, in the order of mkfs; if empty, they
-/// are looked for where mkfs found them. `nvm` says how they, or a volume without them, are used.
+/// The volume that is called by `path`, whose device is `volume`: on that device only, or joined
+/// with its regions of persistent memory. `regions` are where they lie, in the order of mkfs; if
+/// empty, they are looked for where mkfs found them. `nvm` says how they, or a volume without them,
+/// are used.
 ///
 /// # Errors
 /// That of `open`; a medium that is missing, or not what it must be.

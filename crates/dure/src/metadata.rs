@@ -83,7 +83,7 @@ impl Metadata {
         self.0.mode & 0o7777
     }
 
-    /// The same as a type.
+    /// Permission bits as a type.
     #[must_use]
     pub fn permissions(&self) -> Permissions {
         Permissions::from_mode(self.0.mode)
@@ -150,7 +150,7 @@ impl Metadata {
     }
 }
 
-/// Of an inode that was read by other means.
+/// The metadata of an inode that was read by other means.
 impl From<Attributes> for Metadata {
     fn from(attributes: Attributes) -> Metadata {
         Metadata(attributes)
@@ -174,7 +174,7 @@ impl From<Attributes> for Metadata {
 pub struct Permissions(u32);
 
 impl Permissions {
-    /// Of the lower twelve bits of `mode`.
+    /// The permissions in the lower twelve bits of `mode`.
     #[must_use]
     pub fn from_mode(mode: u32) -> Permissions {
         Permissions(mode & 0o7777)
@@ -186,7 +186,7 @@ impl Permissions {
         self.0
     }
 
-    /// Whether nobody may write, by these bits.
+    /// Whether no user may write, by these bits.
     #[must_use]
     pub fn readonly(self) -> bool {
         self.0 & 0o222 == 0

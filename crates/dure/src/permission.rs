@@ -67,7 +67,7 @@ impl Access {
     }
 }
 
-/// What the mode bits alone say.
+/// What the mode bits say by themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Granted,

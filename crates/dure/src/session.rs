@@ -117,7 +117,7 @@ impl Session {
         &self.origin.volume
     }
 
-    /// The same directories, another caller.
+    /// A session with the same directories and another caller.
     #[must_use]
     pub fn with_credentials(&self, caller: Credentials) -> Session {
         let Origin { volume, root, .. } = &*self.origin;
@@ -231,7 +231,7 @@ impl Session {
         }
     }
 
-    /// The same, of a symbolic link itself (`lstat`).
+    /// Attributes of a symbolic link itself (`lstat`).
     ///
     /// # Errors
     /// Those of the walk.

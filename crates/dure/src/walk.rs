@@ -204,7 +204,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The same as [`Walk::lookup`], for a name that will be asked for again.
+    /// Like [`Walk::lookup`], for a name that will be asked for again.
     pub(crate) fn look_up_and_remember(
         &self,
         dir: &InodeRef,

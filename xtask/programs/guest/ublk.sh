@@ -82,7 +82,7 @@ recovered() {
         sleep 2
         kill -9 $server
         wait $server
-        export_of /dev/vda --recover 0 || return
+        export_of /dev/vda --take-over 0 || return
     done
     sleep 2
     touch /tmp/enough
@@ -95,12 +95,12 @@ recovered() {
 
 refused() {
     local said
-    said=$("$dure" blk export --ublk --device null --recover 7 2>&1) && return 1
+    said=$("$dure" blk export --ublk --device null --take-over 7 2>&1) && return 1
     [[ $said == */dev/ublkb7* ]] || { echo "$said"; return 1; }
     # It has a server.
-    said=$("$dure" blk export --ublk --device null --size 512M --recover 0 2>&1) && return 1
+    said=$("$dure" blk export --ublk --device null --size 512M --take-over 0 2>&1) && return 1
     [[ $said == */dev/ublkb0* ]] || { echo "$said"; return 1; }
-    said=$("$dure" blk export --ublk --device null --size 4M --recover 0 2>&1) && return 1
+    said=$("$dure" blk export --ublk --device null --size 4M --take-over 0 2>&1) && return 1
     [[ $said == *size* ]] || { echo "$said"; return 1; }
     said=$("$dure" blk export --ublk --device null --number 0 2>&1) && return 1
     [[ $said == */dev/ublkb0* ]] || { echo "$said"; return 1; }
@@ -127,7 +127,7 @@ hangs() {
 # vanishes ENGINE OPTIONS...: the device goes while requests are under way.
 vanishes() {
     export_of null --delay 300 --hw-queues 2 || return
-    timeout -s KILL 60 "$dure" bench blk --device $node --rw randread --jobs 2 --runtime 50 \
+    timeout -s KILL 60 "$dure" bench blk --device $node --rw randread --jobs 2 --seconds 50 \
         --engine "$@" >/tmp/load.log 2>&1 &
     local load=$! status
     sleep 4
@@ -136,7 +136,7 @@ vanishes() {
     wait $load
     status=$?
     cat /tmp/load.log
-    [ $status -eq 1 ] && grep -q "$node: read of 1 blocks at block [0-9]* failed" /tmp/load.log &&
+    [ $status -eq 1 ] && grep -q "$node: read of 1 block at block [0-9]* failed" /tmp/load.log &&
         ! grep -q panicked /tmp/load.log
 }
 

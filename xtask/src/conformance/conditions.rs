@@ -250,7 +250,8 @@ fn stopped(cx: &Cx, transport: Transport) -> Result<()> {
     volume.close()
 }
 
-/// Who has files open when the mount is detached goes on; the server ends with the last of them.
+/// A program that has files open when the mount is detached goes on; the server ends with the last
+/// of them.
 fn detached(cx: &Cx, transport: Transport) -> Result<()> {
     let mut volume = volume(cx)?;
     volume.mount_with(&[transport.option()])?;

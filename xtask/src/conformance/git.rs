@@ -75,7 +75,7 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// git without the configuration of the user who runs this.
+/// git without the configuration of the user that runs this.
 pub(crate) fn git(directory: &Path) -> Command {
     let mut command = tools::command("git");
     environment(&mut command);

@@ -1,10 +1,10 @@
-//! Gluster on bricks that are directories of mounts, beside the same on ext4.
+//! Gluster on bricks that are directories of mounts, compared with bricks on ext4.
 //!
-//! **Problem.** Who spreads data over machines puts an engine of others on top, which asks things of
-//! a file system that other programs do not: attributes in `trusted.`, hard links to everything,
-//! bits of directory positions. **Structure.** `gluster.sh` runs once for each kind of brick, in
-//! namespaces of its own, with no network but the loopback. **Invariants.** Nothing of this
-//! machine's Gluster is touched. **Crash.** All processes and mounts end with their namespace.
+//! **Problem.** A user that spreads data over machines puts an engine such as Gluster on top, which
+//! asks things of a file system that other programs do not: attributes in `trusted.`, hard links to
+//! everything, bits of directory positions. **Structure.** `gluster.sh` runs once for each kind of
+//! brick, in namespaces of its own, with no network but the loopback. **Invariants.** Nothing of
+//! this machine's Gluster is touched. **Crash.** All processes and mounts end with their namespace.
 
 use std::process::Command;
 use std::time::Duration;

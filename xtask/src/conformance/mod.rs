@@ -125,7 +125,7 @@ enum Suite {
     Package,
     /// What a mount meets: no io_uring, a CPU that goes, a server that is stopped, `umount -l`.
     Conditions,
-    /// Gluster on bricks of mounts, one of them lost and healed, beside bricks of ext4.
+    /// Gluster on bricks of mounts, one of them lost and healed, compared with bricks of ext4.
     Gluster,
 }
 

@@ -165,7 +165,7 @@ impl Running {
         let _ = kill_process_group(pid(&self.child), signal);
     }
 
-    /// Sends a signal to the program alone.
+    /// Sends a signal to only the program.
     pub(crate) fn signal_leader(&self, signal: Signal) {
         let _ = rustix::process::kill_process(pid(&self.child), signal);
     }

@@ -229,7 +229,7 @@ pub(super) fn run(dure: PathBuf) -> Result<usize> {
     Ok(exceeded)
 }
 
-/// A volume, and an archive beside it.
+/// A volume, and an archive outside it.
 struct Ground {
     volume: Volume,
     mode: &'static str,

@@ -71,7 +71,7 @@ pub(crate) struct Guest {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Suite {
-    /// Volumes on NVDIMMs, alone and beside a disk; power cuts.
+    /// Volumes on NVDIMMs, by themselves and with a disk; power cuts.
     Nvm,
     /// Devices as /dev/ublkb0: fio, ext4, discards; the server killed and recovered.
     Ublk,

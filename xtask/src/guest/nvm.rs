@@ -2,7 +2,7 @@
 //!
 //! **Problem.** A volume mapped with MAP_SYNC must need nothing of the kernel to be durable; only a
 //! kernel that disappears shows it. **Structure.** Two NVDIMMs of two NUMA nodes, files of the host,
-//! hold one volume alone and the metadata of another, whose data is on a disk. Writers that
+//! hold one whole volume, and the metadata of another, whose data is on a disk. Writers that
 //! acknowledge run on both; QEMU is killed at a drawn time; the next boot checks, verifies and
 //! writes on, with the next of [`PROFILES`]. Then suites of others run with each of them.
 //! **Invariants.** `dure check` is clean after each cut, and everything acknowledged is

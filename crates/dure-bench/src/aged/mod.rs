@@ -36,11 +36,11 @@ const MIB: u64 = 1 << 20;
 #[derive(Debug, clap::Args)]
 pub struct Aged {
     /// What is measured young and aged [default: append-fsync, create-fsync, overwrite-fsync].
-    #[arg(long = "workload", value_enum)]
+    #[arg(long = "workload", value_name = "NAME", value_enum)]
     pub workloads: Vec<Workload>,
     /// How full: this part of the room, in percent.
     #[arg(long, default_value_t = 80, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=95))]
-    pub fill: u64,
+    pub full: u64,
     /// How much is written while it is that full, in percent of the room.
     #[arg(long, default_value_t = 200, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub churn: u64,
@@ -111,7 +111,7 @@ fn measure<'t>(args: &Aged, targets: &'t [Target]) -> Result<(Vec<Point>, Vec<Ag
     let workloads = or_default(&args.workloads, &default);
     let plan = args.measuring.plan(500);
     let shape = Shape {
-        fill_percent: args.fill,
+        fill_percent: args.full,
         churn_percent: args.churn,
         mean_bytes: args.mean_kib * 1024,
     };
@@ -125,7 +125,7 @@ fn measure<'t>(args: &Aged, targets: &'t [Target]) -> Result<(Vec<Point>, Vec<Ag
             bail!(
                 "{}: it has {room} MiB of room, which this bench would fill to {} %; --room-max {room} allows it",
                 target.label(),
-                args.fill
+                args.full
             );
         }
         agings.push(Aging::new(target, tree, shape)?);

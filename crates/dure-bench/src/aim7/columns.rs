@@ -1,7 +1,7 @@
 //! The columns of AIM7's own report.
 //!
-//! Of the middle measurement. A child's time is what the jobs of the mix would have taken it: AIM7's
-//! children run so many jobs, ours run for a time.
+//! The figures are those of the middle measurement. A child's time is what the jobs of the mix
+//! would have taken it: AIM7's children run so many jobs, ours run for a time.
 
 use comfy_table::Table;
 use serde::Serialize;

@@ -15,7 +15,7 @@ const UNIT: usize = 1 << 10;
 /// Directories and all entries of the tree of sources.
 const SOURCE_DIRECTORIES: u64 = 25;
 const SOURCE_ENTRIES: u64 = 346;
-/// Of a list of a hundred names, those that are only looked at; the others are created.
+/// How many names of a list of a hundred are only looked at; the others are created.
 const NAMES_LOOKED_AT: u64 = 57;
 const NAMES: u64 = 100;
 /// Entries of the directory that is read where AIM7 reads /bin.

@@ -3,7 +3,7 @@
 //! **Structure.** Opens the device, and has a thread for each hardware queue, on a core of its own,
 //! serve it ([`dure_block::ublk`]); a signal ends it. **Invariants.** A thread that cannot go on
 //! ends the process: the kernel would wait for its queue for ever. **On a crash** the kernel keeps
-//! the device and its requests, which `--recover` serves.
+//! the device and its requests, which `--take-over` serves.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -46,7 +46,7 @@ pub struct Export {
     pub number: Option<u32>,
     /// Serve /dev/ublkbN, whose server was killed, on: with the same device.
     #[arg(long, value_name = "N", conflicts_with_all = ["number", "hw_queues", "nr_requests"])]
-    pub recover: Option<u32>,
+    pub take_over: Option<u32>,
     /// How requests reach a file or block device.
     #[arg(long, value_enum, default_value_t = Engine::Auto)]
     pub engine: Engine,
@@ -60,8 +60,8 @@ pub struct Export {
 
 /// Serves until a signal comes.
 pub(super) fn run(args: &Export) -> Result<()> {
-    if args.recover.is_some() && args.device == "ram" {
-        bail!("--recover: what a device in memory had went with its server");
+    if args.take_over.is_some() && args.device == "ram" {
+        bail!("--take-over: what a device in memory had went with its server");
     }
     if args.read_only && device::is_in_memory(&args.device) {
         bail!("--read-only: {} has nothing to read", args.device);
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Export) -> Result<()> {
     // Before there is anything to take back.
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("signals")?;
     let device = device::open(&args.work(), args.hw_queues)?;
-    let mut export = match args.recover {
+    let mut export = match args.take_over {
         Some(number) => ublk::Export::recover(device.info(), number)?,
         None => {
             let options = Options {
@@ -143,7 +143,7 @@ impl Export {
                 poll_period: 100,
             },
             size: self.size,
-            runtime: 1.0,
+            seconds: 1.0,
             merge: MergeKind::None,
             sort: false,
             delay: self.delay,

@@ -37,7 +37,7 @@ pub(super) struct CpuTime {
 }
 
 impl CpuTime {
-    /// Of this thread so far, see proc(5); zeros where the kernel does not tell.
+    /// The CPU time of this thread so far, see proc(5); zeros where the kernel does not tell.
     fn of_this_thread() -> Self {
         let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
@@ -101,7 +101,7 @@ struct Flight {
 pub(super) enum Access {
     /// The blocks of a device.
     Device(Arc<Queue>),
-    /// Those of a file, which nobody else uses; a write is synced.
+    /// Those of a file, which no other job uses; a write is synced.
     File(Arc<FileSystem>, InodeRef),
 }
 

@@ -23,6 +23,7 @@ use super::device;
 use super::job::{Access, Job, Tally};
 use crate::interrupt;
 use crate::options::core_of;
+use dure_block::count::Count;
 
 /// Requests of each core that are kept for the table of phases.
 const RECORDS_PER_CORE: usize = 1 << 16;
@@ -68,7 +69,7 @@ pub enum Engine {
     Auto,
     /// Plain system calls, one after the other.
     Psync,
-    /// The same, and the caller polls the device (`RWF_HIPRI`).
+    /// Plain system calls, one after the other; the caller polls the device (`RWF_HIPRI`).
     Pvsync2,
     /// `libaio`.
     Libaio,
@@ -190,9 +191,9 @@ pub struct Work {
     /// Bytes that are used, as in 64M or 1G [default: 256M of null and ram, all of a file].
     #[arg(long, value_parser = bytes, value_name = "SIZE")]
     pub size: Option<u64>,
-    /// Seconds.
-    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = seconds)]
-    pub runtime: f64,
+    /// Seconds of one measurement.
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds)]
+    pub seconds: f64,
     /// Merge requests submitted together that continue one another.
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value_t = MergeKind::None, default_missing_value = "both")]
     pub merge: MergeKind,
@@ -239,7 +240,7 @@ pub(super) enum Stamping {
 /// What the jobs did.
 #[derive(Debug)]
 pub(super) struct Done {
-    /// Of each job.
+    /// One for each job.
     pub(super) tallies: Vec<Tally>,
     /// From the start of the first to the end of the last.
     pub(super) ns: u64,
@@ -251,7 +252,7 @@ impl Load {
         Ok(self.queue_on(device::open(&self.work, self.jobs)?, stamping))
     }
 
-    /// The same for a device that is open.
+    /// A queue with these settings for a device that is open.
     pub(super) fn queue_on(&self, device: Arc<dyn Device>, stamping: Stamping) -> Arc<Queue> {
         let config = QueueConfig {
             hw_queues: self.hw_queues,
@@ -312,10 +313,10 @@ pub(super) fn run(load: &Load, queue: &Arc<Queue>) -> Result<Done> {
     run_shown(load, queue, show)
 }
 
-/// The same, without telling how far it is.
+/// Like [`run`], without telling how far it is.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub(super) fn run_quietly(load: &Load, queue: &Arc<Queue>) -> Result<Done> {
     run_shown(load, queue, |_, _, _| {})
 }
@@ -355,7 +356,7 @@ pub(super) fn run_jobs(
     job: impl Fn(u16) -> Result<Job>,
     show: impl Show,
 ) -> Result<Done> {
-    let ns = run_ns(load.work.runtime);
+    let ns = run_ns(load.work.seconds);
     // Jobs that have ended; only tells the bar to, hence Relaxed.
     let (ended, start) = (AtomicU64::new(0), clock::monotonic_ns());
     let tallies: Result<Vec<Tally>> = thread::scope(|scope| {
@@ -390,7 +391,11 @@ pub(super) fn show(load: &Load, ns: u64, ended: &dyn Fn() -> bool) {
     let style = ProgressStyle::with_template("[{bar:40}] {percent}%, {eta} left, {msg}");
     let bar = ProgressBar::new(ns)
         .with_style(style.expect("the template is right").progress_chars("=> "))
-        .with_message(format!("{} jobs on {}", load.jobs, load.work.device));
+        .with_message(format!(
+            "{} on {}",
+            Count::of(load.jobs, "job"),
+            load.work.device
+        ));
     let start = clock::monotonic_ns();
     while !ended() {
         bar.set_position((clock::monotonic_ns() - start).min(ns));

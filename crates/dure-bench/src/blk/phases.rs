@@ -19,7 +19,7 @@ pub(crate) struct PhaseRow {
     pub(crate) min_ns: u64,
     pub(crate) mean_ns: f64,
     pub(crate) max_ns: u64,
-    /// Of the time of all requests, in percent.
+    /// The share of the time of all requests, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) share: Option<f64>,
 }

@@ -16,6 +16,7 @@ use super::load::{Done, Engine, Load, Pattern};
 use super::phases::{self, PhaseRow};
 use crate::measure::{f64_of, histogram};
 use crate::report::{Columns, plain_table};
+use dure_block::count::Count;
 
 /// Requests of one direction.
 #[derive(Debug, Serialize)]
@@ -155,13 +156,14 @@ impl Report {
             let _ = write!(text, "\n\n{}", phases::table(&self.phases));
         }
         for (number, queue) in self.hw_queues.iter().enumerate() {
-            let (cores, waits) = (queue.cores.len(), queue.tag_waits);
-            let (reads, writes) = (queue.reads, queue.writes);
+            let cores = Count::of(queue.cores.len(), "core");
+            let tags = Count::of(self.nr_requests, "tag");
+            let reads = Count::of(queue.reads, "read");
+            let writes = Count::of(queue.writes, "write");
+            let waits = Count::of(queue.tag_waits, "wait");
             let _ = write!(
                 text,
-                "\nhardware queue {number} ({cores} cores, {} tags): {reads} reads, {writes} \
-                 writes, {waits} waits for a tag",
-                self.nr_requests
+                "\nhardware queue {number} ({cores}, {tags}): {reads}, {writes}, {waits} for a tag"
             );
         }
         text

@@ -38,7 +38,7 @@ fn every_pattern_reads_and_writes_what_it_says() {
         ] {
             for device in ["null", "ram"] {
                 let line =
-                    format!("--device {device} --size 4M --runtime 0.02 --rw {rw} --phases {how}");
+                    format!("--device {device} --size 4M --seconds 0.02 --rw {rw} --phases {how}");
                 let report = run_line(&line).unwrap();
                 let (read, write) = (report.read.as_ref(), report.write.as_ref());
                 assert_eq!((ios(read) > 0, ios(write) > 0), (reads, writes), "{line}");
@@ -51,9 +51,9 @@ fn every_pattern_reads_and_writes_what_it_says() {
 
 #[test]
 fn sequential_requests_merge_and_few_tags_make_jobs_wait() {
-    let merged = run_line("--device ram --size 4M --runtime 0.02 --rw write --iodepth 8 --merge");
+    let merged = run_line("--device ram --size 4M --seconds 0.02 --rw write --iodepth 8 --merge");
     assert!(merged.unwrap().merges > 0);
-    let plain = run_line("--device ram --size 4M --runtime 0.02 --rw write --iodepth 8").unwrap();
+    let plain = run_line("--device ram --size 4M --seconds 0.02 --rw write --iodepth 8").unwrap();
     assert_eq!(plain.merges, 0);
 }
 
@@ -62,7 +62,7 @@ fn a_file_that_is_there_is_not_written_unasked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     std::fs::write(&path, vec![7; 1 << 20]).unwrap();
-    let line = format!("--device {} --runtime 0.02 --rw randwrite", path.display());
+    let line = format!("--device {} --seconds 0.02 --rw randwrite", path.display());
     let error = run_line(&line).unwrap_err().to_string();
     assert!(error.contains("--overwrite"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 20]);
@@ -70,7 +70,7 @@ fn a_file_that_is_there_is_not_written_unasked() {
     assert!(ios(report.write.as_ref()) > 0);
     assert_ne!(std::fs::read(&path).unwrap(), vec![7; 1 << 20]);
     // Reads leave it as it is; a file that is not there has no size.
-    let line = format!("--device {}2 --runtime 0.02", path.display());
+    let line = format!("--device {}2 --seconds 0.02", path.display());
     assert!(run_line(&line).unwrap_err().to_string().contains("--size"));
 }
 
@@ -79,7 +79,7 @@ fn a_load_can_go_through_files_of_a_volume() {
     for policies in ["", "=submit_lock=all", "=submit_lock=writes,blk.merge=off"] {
         for rw in ["randread", "write", "randrw"] {
             let line = format!(
-                "--device ram --size 64M --runtime 0.05 --rw {rw} --jobs 2 --through-fs{policies}"
+                "--device ram --size 64M --seconds 0.05 --rw {rw} --jobs 2 --through-fs{policies}"
             );
             let report = run_line(&line).unwrap();
             let (read, write) = (report.read.as_ref(), report.write.as_ref());
@@ -113,7 +113,7 @@ fn every_engine_works_or_says_what_it_lacks() {
         "io_uring --iodepth 8 --poll hybrid --poll-of min --poll-share 30 --poll-period 5",
     ] {
         let line = format!(
-            "--device {} --size 4M --runtime 0.05 --engine {how}",
+            "--device {} --size 4M --seconds 0.05 --engine {how}",
             path.display()
         );
         match run_line(&line) {
@@ -133,8 +133,8 @@ fn what_cannot_be_measured_is_refused() {
         "--device null --jobs 0",
         "--device null --nr-requests 0",
         "--device null --hw-queues 0",
-        "--device null --runtime 0",
-        "--device null --size 8K --bs 8K --jobs 2 --runtime 0.02",
+        "--device null --seconds 0",
+        "--device null --size 8K --bs 8K --jobs 2 --seconds 0.02",
     ] {
         assert!(run_line(line).is_err(), "{line}");
     }
@@ -159,7 +159,7 @@ fn ratio_to_fio(ours: &str, theirs: &str, bounds: &RangeInclusive<f64>) -> Optio
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = folder.path().join("image");
     let line = format!(
-        "--device {} --size 16M --runtime 0.4 {ours}",
+        "--device {} --size 16M --seconds 0.4 {ours}",
         path.display()
     );
     let (mut ratios, mut middle) = (Vec::new(), 0.0);

@@ -19,7 +19,7 @@ use super::load::{self, Done, Load, Pattern, block_bytes};
 use super::report::Report;
 use crate::target::options_of;
 
-/// Of the device, what files take: the rest is for metadata and logs.
+/// Files take one part of the device in so many: the rest is for metadata and logs.
 const FILES_SHARE: u64 = 2;
 /// Bytes that one call fills.
 const FILL_BYTES: usize = 1 << 20;

@@ -19,9 +19,9 @@ pub(super) struct Deep {
 }
 
 enum Side {
-    /// Of a volume.
+    /// A file of a volume.
     Calls(dure::File),
-    /// Of the host: the file as a device, past the kernel's cache.
+    /// A file of the host, used as a device, past the kernel's cache.
     Ring(Arc<Queue>),
 }
 

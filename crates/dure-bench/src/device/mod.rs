@@ -1,7 +1,7 @@
 //! `dure bench device`: calls that miss.
 //!
 //! **Problem.** Calls that hit memory say nothing about the way to the device: how many requests
-//! are under way, who waits for whom, how large they are. **Structure.** The workers of a point are
+//! are under way, which call waits for which, how large they are. **Structure.** The workers of a
 //! threads, as many as asked for, on the cores there are; they share a file, or each has its own.
 //! All of them together visit each page once before any page twice, in an order without pattern, so
 //! that nothing is read from memory as long as the file is larger than the cache. **Invariants.**
@@ -28,16 +28,16 @@ pub struct Device {
     #[command(flatten)]
     pub targets: Targets,
     /// Workloads [default: all].
-    #[arg(long = "workload", value_enum)]
+    #[arg(long = "workload", value_name = "NAME", value_enum)]
     pub workloads: Vec<Workload>,
     /// MiB of the file that threads share, and of all own files together; each file is rounded down
     /// to a power of two.
     #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    pub file: u64,
+    pub file_mib: u64,
     /// Use files in directories past the page cache (`O_DIRECT`); a volume always caches.
     #[arg(long)]
     pub directio: bool,
-    /// Reads that a thread of `random-read-deep` has under way [default: 32].
+    /// Reads that a thread of `random-read-deep` has under way.
     #[arg(long, default_value_t = 32, value_name = "READS", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub depth: u16,
     /// Files of 6,000 bytes, 1,000 in a directory, of the workloads that find none of them in memory.
@@ -53,14 +53,14 @@ pub struct Device {
 pub enum Workload {
     /// pread of 4 KiB at random in one file.
     RandomRead,
-    /// The same, a file for each thread.
+    /// pread of 4 KiB at random, in a file for each thread.
     RandomReadOwn,
     /// Reads of 4 KiB at random in one file, `--depth` of a thread under way at once: by `dure::Calls`
     /// of a volume, by `io_uring` past the kernel's cache of a directory.
     RandomReadDeep,
     /// 70 % preads and 30 % pwrites of 4 KiB at random in one file.
     Mix,
-    /// The same, a file for each thread.
+    /// 70 % preads and 30 % pwrites of 4 KiB at random, in a file for each thread.
     MixOwn,
     /// pwrite of 4 KiB at random in one file, and fsync.
     OverwriteFsync,
@@ -72,9 +72,9 @@ pub enum Workload {
     MakeFiles,
     /// All files listed and stat-ed, of which nothing is in memory; a work is a file. As root.
     ListCold,
-    /// The same, each opened and read.
+    /// All files opened and read, of which nothing is in memory; a work is a file. As root.
     ReadCold,
-    /// The same, each removed, then sync.
+    /// All files removed, of which nothing is in memory, then sync; a work is a file. As root.
     RemoveCold,
 }
 
@@ -162,7 +162,7 @@ impl Bench for Device {
         let part = |number| Part {
             number,
             of: threads,
-            bytes: self.file << 20,
+            bytes: self.file_mib << 20,
             depth: self.depth.into(),
         };
         let own = tree.clone();

@@ -13,14 +13,14 @@ use crate::micro::content;
 use crate::target::{How, Io, OpenFile, Tree};
 
 const PAGE_BYTES: u64 = 4096;
-/// Of an ordered read or write.
+/// Bytes of one ordered read or write.
 const RUN_BYTES: u64 = 1 << 20;
 /// Files of a directory, and the bytes of each.
 pub(super) const FILES: u64 = 1000;
 const SMALL_BYTES: usize = 6000;
 /// Reads at a depth that are begun and ended in one work.
 const READS_IN_ONE: u64 = 2048;
-/// Of a hundred calls of a mix.
+/// How many of a hundred calls of a mix are reads.
 const READS_PERCENT: u64 = 70;
 
 /// Which of the workers this is, and how long all files are.

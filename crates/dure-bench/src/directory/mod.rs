@@ -68,7 +68,7 @@ struct Row<'p> {
     /// Medians, in entries a second.
     first_tenth: f64,
     last_tenth: f64,
-    /// Of each repetition: median, minimum, maximum.
+    /// The ratio of each repetition: median, minimum, maximum.
     last_to_first: f64,
     min: f64,
     max: f64,

@@ -31,7 +31,7 @@ pub(super) struct Shared {
 pub(super) struct Flow {
     personality: Personality,
     shared: Arc<Shared>,
-    /// Of webserver; each worker has opened it by itself.
+    /// The log of webserver; each worker has opened it by itself.
     log: Option<OpenFile>,
     /// Bytes this worker has appended to it since it was emptied.
     appended: u64,

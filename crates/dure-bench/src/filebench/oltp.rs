@@ -35,7 +35,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// Of `count` workers one writes the log, every twentieth the database, ten at most.
+    /// One of `count` workers writes the log, every twentieth the database, ten at most.
     pub(super) fn of(number: usize, count: usize) -> Role {
         let writers = (count / 20).clamp(1, 10);
         match number {

@@ -138,7 +138,7 @@ fn shared(tree: &Tree, seat: Seat, turns: &[Act]) -> Result<Block> {
     Ok(block(file, seat.id() * REGION, seat, share_of(turns, seat)))
 }
 
-/// Of four workers and more each does one thing, as in pNOVA's measurements; fewer do all in turn.
+/// With four workers or more each does one thing, as in pNOVA's measurements; fewer do all in turn.
 pub(super) fn share_of(turns: &[Act], seat: Seat) -> &[Act] {
     let own = seat.number % turns.len();
     if seat.count < 4 {
@@ -219,8 +219,8 @@ impl Worker for Block {
         }
     }
 
-    /// A written block holds what was written, a read one what somebody wrote, and what had been
-    /// there if nobody did; there was no other.
+    /// A written block holds what was written, a read one what some worker wrote, or what had been
+    /// there if no worker wrote; there was no other.
     fn check(&mut self) -> Result<()> {
         ensure!(self.reads + self.writes > 0, "nothing was done");
         let mut found = BlockBuf::zeroed(1);

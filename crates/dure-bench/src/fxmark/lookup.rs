@@ -63,7 +63,7 @@ fn grow(tree: &Tree, path: &std::path::Path, levels: usize, branches: u32) -> Re
     Ok(())
 }
 
-/// The same leaf again and again.
+/// Looks up one leaf again and again.
 struct Same {
     tree: Tree,
     path: PathBuf,

@@ -18,7 +18,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Of this thread so far; zeros where /proc is not mounted.
+    /// The CPU time of this thread so far; zeros where /proc is not mounted.
     pub(crate) fn of_this_thread() -> Cpu {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
         parse(&stat).unwrap_or_default()

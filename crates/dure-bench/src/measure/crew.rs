@@ -34,7 +34,7 @@ pub(crate) struct Hiring {
     pub(crate) kind: WorkerKind,
     /// Workers.
     pub(crate) count: usize,
-    /// Of them, the last ones, which only disturb the others and are not counted.
+    /// How many of the workers, the last ones, only disturb the others and are not counted.
     pub(crate) background: usize,
     /// Cores they share.
     pub(crate) cores: usize,

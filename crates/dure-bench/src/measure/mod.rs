@@ -48,7 +48,7 @@ impl Plan {
 pub struct Counts {
     /// Bytes written to the logs, in whole blocks.
     pub log_bytes: u64,
-    /// Of these, bytes of records.
+    /// Bytes of records among `log_bytes`.
     pub record_bytes: u64,
     /// Flushes that were asked for.
     pub flushes: u64,

@@ -75,7 +75,7 @@ pub enum WorkerKind {
 }
 
 impl WorkerKind {
-    /// As `--processes` says.
+    /// The kind that `--processes` says.
     #[must_use]
     pub fn of(processes: bool) -> WorkerKind {
         if processes {
@@ -125,8 +125,8 @@ impl Point {
         (self.works_in_all > 0).then(|| f64_of(count(counts)) / f64_of(self.works_in_all))
     }
 
-    /// Of the bytes of two counts of the target the percentage of the first; `None` if there were
-    /// none.
+    /// The percentage that the first of two byte counts of the target has of both together; `None`
+    /// if there were no bytes.
     #[must_use]
     pub fn percent(&self, counts: impl Fn(&Counts) -> (u64, u64)) -> Option<f64> {
         let (part, other) = counts(self.counts.as_ref()?);

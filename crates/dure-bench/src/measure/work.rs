@@ -19,7 +19,7 @@ pub trait Worker: Send {
     }
 
     /// What is done until the clock starts: the operation, unless that would use something up.
-    /// As [`Worker::operate`].
+    /// By default [`Worker::operate`].
     ///
     /// # Errors
     /// Those of the target.

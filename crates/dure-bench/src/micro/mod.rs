@@ -24,7 +24,7 @@ pub struct Micro {
     #[command(flatten)]
     pub targets: Targets,
     /// Workloads [default: overwrite, read, stat, create-unlink, overwrite-fsync].
-    #[arg(long = "workload", value_enum)]
+    #[arg(long = "workload", value_name = "NAME", value_enum)]
     pub workloads: Vec<Workload>,
     /// How.
     #[command(flatten)]

@@ -20,7 +20,7 @@ pub(super) const SHARED_PARTS: u64 = 64;
 pub enum Workload {
     /// pwrite of 4 KiB over existing pages, one after the other (`FxMark`: DWOL).
     Overwrite,
-    /// The same in a part of one file that all threads share (DWOM).
+    /// pwrite of 4 KiB over existing pages in a part of one file that all threads share (DWOM).
     OverwriteShared,
     /// pread of 4 KiB of cached pages, one after the other.
     Read,

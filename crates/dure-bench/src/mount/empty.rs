@@ -22,7 +22,7 @@ const VALID: u64 = 1 << 20;
 /// The file system.
 #[derive(Debug, Default)]
 struct Nothing {
-    /// Of the file. Relaxed: it stands for itself.
+    /// The size of the file. Relaxed: it stands for itself.
     size: AtomicU64,
 }
 

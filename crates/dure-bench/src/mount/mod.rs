@@ -1,4 +1,4 @@
-//! `dure bench mount`: mounted volumes beside other file systems, as programs meet them.
+//! `dure bench mount`: mounted volumes compared with other file systems, as programs see them.
 //!
 //! **Structure.** Each target is a directory: a tmpfs, ext4 and xfs on a loop device in memory, and
 //! volumes in memory that this program mounts, a transport each; and for each transport a server
@@ -43,13 +43,13 @@ pub struct Mount {
         default_values = ["transport=device", "transport=uring"])]
     pub options: Vec<String>,
     /// Files of the tree that is unpacked, of 12 KiB on average.
-    #[arg(long, default_value_t = 6000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 6000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub files: u32,
     /// Size in MiB of the file that is read and written.
     #[arg(long, default_value_t = 128, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=65_536))]
     pub file_mib: u64,
     /// Seconds of small writes, and at most of small reads.
-    #[arg(long, default_value_t = 1.0, value_name = "S", value_parser = crate::options::seconds)]
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = crate::options::seconds)]
     pub seconds: f64,
     /// Measurements of each figure; their median counts.
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -296,7 +296,7 @@ impl Target {
     }
 }
 
-/// How fast a figure is beside that of the base, and 1 for the base itself.
+/// How many times as fast as the base a row is; 1 for the base itself.
 fn speed(row: &Row, rows: &[Row]) -> Option<f64> {
     let of_base = |other: &&Row| other.target == BASE && other.workload == row.workload;
     let base = rows.iter().find(of_base)?.median;

@@ -35,7 +35,7 @@ const POLICIES: [&str; 2] = [
 ];
 /// Files of a directory.
 const FILES: u32 = 1000;
-/// Of so many changes one is a new file, the others overwrite a page.
+/// One change in so many makes a new file, the others overwrite a page.
 const CHANGES: u64 = 4;
 /// Bytes copied at once.
 const PIECE: usize = 1 << 20;

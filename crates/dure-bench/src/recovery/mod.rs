@@ -33,10 +33,10 @@ use crate::target::options_of;
 #[derive(Debug, clap::Args)]
 pub struct Recovery {
     /// Log to recover, in MiB, of all journals together.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub size_mib: u64,
     /// What fills the logs [default: all].
-    #[arg(long = "fill", value_enum)]
+    #[arg(long = "logs", value_name = "NAME", value_enum)]
     pub fills: Vec<Fill>,
     /// Instead of those volumes in memory one in a file, with so many files of a page each: mounts
     /// after a crash that has left logs of that size, and after an unmount.
@@ -119,7 +119,7 @@ struct Mounts {
     seconds: f64,
     min: f64,
     max: f64,
-    /// Of the median mount.
+    /// Seconds of the median mount's scan.
     scan_seconds: f64,
     apply_seconds: f64,
     write_seconds: f64,
@@ -128,7 +128,8 @@ struct Mounts {
 impl Mounts {
     const HEADS: [&str; 7] = ["n", "mount s", "min", "max", "scan", "apply", "write"];
 
-    /// Of mounts in ascending order of their nanoseconds; returns what the median one recovered, too.
+    /// Sums up mounts in ascending order of their nanoseconds; also returns what the median one
+    /// recovered.
     #[expect(clippy::cast_precision_loss, reason = "shown with a few digits")]
     fn of(runs: &[(u64, RecoveryStatistics)]) -> (Mounts, RecoveryStatistics) {
         let seconds = |ns: u64| ns as f64 / 1e9;

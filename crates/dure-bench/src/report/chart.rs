@@ -2,13 +2,16 @@
 //!
 //! **Structure.** The charts stand in a grid below one legend; bars show minimum and maximum.
 
+use std::ops::Range;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
-use crate::measure::Point;
+use crate::measure::{Point, f64_of};
 
 const COLUMNS: usize = 3;
 const CELL: (u32, u32) = (400, 280);
@@ -51,7 +54,7 @@ fn svg(bench: &str, points: &[Point]) -> Result<String> {
 }
 
 /// Target and policy, unless the target's name says it.
-fn line_of(point: &Point) -> String {
+pub(super) fn line_of(point: &Point) -> String {
     if point.policy.is_empty() || point.target.contains(&point.policy) {
         point.target.clone()
     } else {
@@ -86,8 +89,8 @@ fn draw_legend(area: &Area<'_>, bench: &str, lines: &[String]) -> Result<()> {
 }
 
 fn draw_chart(area: &Area<'_>, workload: &str, points: &[&Point], lines: &[String]) -> Result<()> {
-    let cores = |point: &Point| u32::try_from(point.cores).unwrap_or(u32::MAX);
-    let most = points.iter().map(|point| cores(point)).max().unwrap_or(1);
+    let cores = |point: &Point| f64_of(to_u64(point.cores));
+    let all: Vec<f64> = points.iter().map(|point| cores(point)).collect();
     let highest = points
         .iter()
         .filter_map(|point| point.rates().last().copied());
@@ -97,13 +100,14 @@ fn draw_chart(area: &Area<'_>, workload: &str, points: &[&Point], lines: &[Strin
         .caption(workload, ("sans-serif", 15))
         .x_label_area_size(28)
         .y_label_area_size(56)
-        .build_cartesian_2d(0..most + 1, 0.0..highest * 1.05)
+        .build_cartesian_2d(axis(&all), 0.0..highest * 1.05)
         .context("drawing")?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)
         .x_desc("cores")
-        .x_labels(usize::try_from(most.min(8))? + 2)
+        .x_labels(LABELS)
+        .x_label_formatter(&|cores| format!("{cores:.0}"))
         .y_label_formatter(&|rate| short(*rate))
         .draw()
         .context("drawing")?;
@@ -128,6 +132,69 @@ fn draw_chart(area: &Area<'_>, workload: &str, points: &[&Point], lines: &[Strin
     Ok(())
 }
 
+/// Labels of an axis of counts at most.
+pub(crate) const LABELS: usize = 16;
+
+/// What [`axis`] makes.
+pub(crate) struct Axis {
+    scale: RangedCoordf64,
+    range: Range<f64>,
+    points: Vec<f64>,
+}
+
+/// An axis that has the counts that were measured, and no others: from the least to the most, with
+/// some room at both ends, and labels only where a measurement is.
+pub(crate) fn axis(counts: &[f64]) -> Axis {
+    let mut points = counts.to_vec();
+    points.sort_by(f64::total_cmp);
+    points.dedup();
+    let least = points.first().copied().unwrap_or(1.0);
+    let most = points.last().copied().unwrap_or(1.0);
+    // A single count is in the middle.
+    let room = if most > least {
+        (most - least) / 16.0
+    } else {
+        0.5
+    };
+    // Of many, those that are far enough apart for their labels.
+    let apart = (most - least) / f64_of(to_u64(LABELS));
+    let mut last = f64::NEG_INFINITY;
+    points.retain(|count| {
+        let is_kept = *count - last >= apart;
+        if is_kept {
+            last = *count;
+        }
+        is_kept
+    });
+    let range = least - room.min(least / 2.0)..most + room;
+    Axis {
+        scale: range.clone().into(),
+        range,
+        points,
+    }
+}
+
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, count: &f64, pixels: (i32, i32)) -> i32 {
+        self.scale.map(count, pixels)
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.points.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
+}
+
+fn to_u64(count: usize) -> u64 {
+    u64::try_from(count).expect("usize has 64 bits")
+}
+
 /// 1500000 as 1.5 M. Two digits behind the point tell two labels of an axis apart, because there
 /// are fewer than a hundred; zeros at the end say nothing.
 pub(crate) fn short(rate: f64) -> String {
@@ -143,8 +210,31 @@ pub(crate) fn short(rate: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::short;
+    use plotters::coord::ranged1d::{BoldPoints, Ranged};
+
+    use super::{axis, short};
     use crate::measure::f64_of;
+
+    /// One of 1 and 2 cores went from 0 to 3.
+    #[test]
+    fn an_axis_has_the_counts_that_were_measured() {
+        for (counts, labels) in [
+            (&[1.0, 2.0][..], &[1.0, 2.0][..]),
+            (&[2.0, 1.0, 1.0], &[1.0, 2.0]),
+            (&[4.0], &[4.0]),
+            (&[1.0, 2.0, 4.0, 8.0], &[1.0, 2.0, 4.0, 8.0]),
+            // 2 and 3 would be written over 1.
+            (&[1.0, 2.0, 3.0, 64.0], &[1.0, 64.0]),
+        ] {
+            let axis = axis(counts);
+            assert_eq!(axis.key_points(BoldPoints(16)), labels);
+            let (least, most) = (labels[0], labels[labels.len() - 1]);
+            let range = axis.range();
+            let room = 0.5 + (most - least) / 8.0;
+            assert!(range.start >= (least - room).max(0.0) && range.start < least);
+            assert!(range.end > most && range.end <= most + room, "{range:?}");
+        }
+    }
 
     #[test]
     fn no_two_labels_of_an_axis_are_the_same() {

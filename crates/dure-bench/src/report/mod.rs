@@ -11,7 +11,8 @@ use serde_json::to_value;
 
 use crate::measure::{Counts, Point};
 
-pub(crate) use chart::{draw, short};
+use chart::line_of;
+pub(crate) use chart::{LABELS, axis, draw, short};
 
 #[derive(Debug, Serialize)]
 struct Row<'p> {
@@ -26,7 +27,7 @@ struct Row<'p> {
     min: f64,
     max: f64,
     n: usize,
-    /// Of the middle measurement.
+    /// Seconds of the middle measurement.
     seconds: f64,
     p50_ns: u64,
     p99_ns: u64,
@@ -39,10 +40,12 @@ struct Row<'p> {
     flushes_per_op: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     device_flushes_per_op: Option<f64>,
-    /// Of what was read from persistent memory, the part on the NUMA node of the reading core.
+    /// The part of what was read from persistent memory that is on the NUMA node of the reading
+    /// core.
     #[serde(skip_serializing_if = "Option::is_none")]
     local_read_percent: Option<f64>,
-    /// The same of what was written.
+    /// The part of what was written to persistent memory that is on the NUMA node of the writing
+    /// core.
     #[serde(skip_serializing_if = "Option::is_none")]
     local_written_percent: Option<f64>,
 }
@@ -116,7 +119,7 @@ pub fn json(bench: &'static str, points: &[Point]) -> Result<String> {
     json_beside::<()>(bench, points, &[])
 }
 
-/// The same, with objects of the bench's own behind.
+/// Like [`json`], with objects of the bench's own behind.
 ///
 /// # Errors
 /// Never for numbers that were measured.
@@ -144,7 +147,7 @@ pub enum Columns {
 }
 
 impl Columns {
-    /// As `--wide` says.
+    /// The columns that `--wide` says.
     #[must_use]
     pub fn of(wide: bool) -> Columns {
         if wide { Columns::All } else { Columns::Usual }
@@ -213,7 +216,8 @@ pub fn table(points: &[Point], wanted: Columns) -> Table {
         column("p99 ns", |row| row.p99_ns.to_string()),
     ]);
     let compared = columns.len();
-    columns.push(column("vs first", |_| String::new()));
+    let against = against(points);
+    columns.push(column("compared", |_| String::new()));
     if wanted == Columns::All {
         columns.extend([
             column("log bytes/op", |row| figure(row.log_bytes_per_op, 0)),
@@ -225,7 +229,8 @@ pub fn table(points: &[Point], wanted: Columns) -> Table {
             column("near writes %", |row| figure(row.local_written_percent, 0)),
         ]);
     }
-    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    let mut heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    heads[compared] = &against;
     let words = ["workload", "target", "policy"];
     let words = words.map(|word| heads.iter().position(|head| *head == word));
     let words: Vec<usize> = words.into_iter().flatten().collect();
@@ -239,9 +244,29 @@ pub fn table(points: &[Point], wanted: Columns) -> Table {
     table
 }
 
-fn time_against_first(point: &Point, points: &[Point]) -> String {
+/// A name of more characters makes the table wider than it is worth.
+const NAME_MAX: usize = 17;
+
+/// What the times of operations are compared with: the first target of each workload, by name if it
+/// is the same of all and short.
+fn against(points: &[Point]) -> String {
+    let is_first = |point: &&Point| std::ptr::eq(first_of(point, points), *point);
+    let mut names: Vec<String> = points.iter().filter(is_first).map(line_of).collect();
+    names.dedup();
+    match &names[..] {
+        [name] if name.chars().count() <= NAME_MAX => format!("time vs\n{name}"),
+        _ => "time vs\nfirst target".to_owned(),
+    }
+}
+
+/// The first point of the same workload on as many cores.
+fn first_of<'p>(point: &Point, points: &'p [Point]) -> &'p Point {
     let same = |other: &&Point| other.workload == point.workload && other.cores == point.cores;
-    let first = points.iter().find(same).map_or(0.0, Point::median);
+    points.iter().find(same).expect("it is one of them itself")
+}
+
+fn time_against_first(point: &Point, points: &[Point]) -> String {
+    let first = first_of(point, points).median();
     let own = point.median();
     format!("{:.2}", if own > 0.0 { first / own } else { 0.0 })
 }

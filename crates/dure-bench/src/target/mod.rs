@@ -140,7 +140,7 @@ impl Target {
     /// Opens the target `text` under another name.
     ///
     /// # Errors
-    /// As [`Target::open`].
+    /// Those of [`Target::open`].
     pub fn named(name: &str, text: &str) -> Result<Target> {
         match text.split_once(':') {
             Some(("dure", rest)) => {

@@ -104,7 +104,7 @@ impl Tree {
         Tree { side, root }
     }
 
-    /// The same side, a directory below.
+    /// The tree of directory `name` in this one, on the same side.
     pub(crate) fn below(&self, name: &str) -> Tree {
         Tree {
             side: self.side.clone(),
@@ -138,7 +138,7 @@ impl Tree {
         })
     }
 
-    /// The same with or without the page cache, where the file system leaves the choice.
+    /// Opens a file with or without the page cache, where the file system leaves the choice.
     pub(crate) fn open_for(&self, path: &Path, how: How, io: Io) -> Result<OpenFile> {
         let (Side::System, Io::Direct) = (&self.side, io) else {
             ensure!(io == Io::Buffered, NO_DIRECT);

@@ -48,7 +48,7 @@ pub struct Tpcc {
     /// A recorded trace instead: lines `r FILE PAGE COUNT`, `w FILE PAGE COUNT`, `a FILE COUNT`
     /// (append), `s FILE` (sync); pages of 4 KiB, # begins a comment.
     #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
+    pub trace_file: Option<PathBuf>,
     /// Transactions do not sync the log; only the periodic sync makes anything durable.
     #[arg(long)]
     pub no_sync: bool,
@@ -107,7 +107,7 @@ struct Row {
     total_s: f64,
     total_min: f64,
     total_max: f64,
-    /// Of the median run.
+    /// The mean of the median run.
     mean_us: f64,
     deviation_us: f64,
     p50_us: f64,
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Tpcc) -> Result<()> {
 }
 
 fn measure(args: &Tpcc) -> Result<Vec<(&'static str, Vec<Run>)>> {
-    let trace = match &args.trace {
+    let trace = match &args.trace_file {
         Some(path) => {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
             Trace::parse(&text).with_context(|| path.display().to_string())?
@@ -287,7 +287,7 @@ mod tests {
             warehouse_mib: 2,
             transactions,
             seed: 1,
-            trace: None,
+            trace_file: None,
             no_sync: false,
             // Room for all that is written: what moves to the disk depends on when workers run.
             cache: 64,

@@ -37,7 +37,7 @@ pub(super) struct Subject {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Run {
     pub(super) total_ns: u64,
-    /// Of each call, ascending.
+    /// Nanoseconds of each call, ascending.
     pub(super) ns: Vec<u64>,
     /// Requests to the disk meanwhile: reads, writes, flushes.
     pub(super) requests: [u64; 3],

@@ -208,7 +208,7 @@ impl Choices {
     }
 
     /// Number of subsets of whole writes that are not random: all of them, or none, all, each
-    /// missing, each alone, and each prefix that is none of these.
+    /// missing, each as the only one, and each prefix that is none of these.
     fn chosen_subsets(&self) -> usize {
         let writes = self.units.len();
         if self.has_every_subset() {

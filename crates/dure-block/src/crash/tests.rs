@@ -185,7 +185,7 @@ fn choices_are_counted() {
     assert_eq!(count(0, no_random), (1, 1));
     assert_eq!(count(3, no_random), (8, 8));
     assert_eq!(count(12, no_random), (4096, 4096));
-    // none, all, 13 missing, 13 alone, prefixes of 2 to 11.
+    // none, all, 13 with one missing, 13 with a single one, prefixes of 2 to 11.
     assert_eq!(count(13, no_random), (38, 38));
     assert_eq!(count(1000, no_random), (2 + 2000 + 997, 2 + 2000 + 997));
     let (count, distinct) = count(

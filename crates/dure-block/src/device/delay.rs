@@ -3,7 +3,7 @@
 //! **Problem.** Whether commits share flushes, whether tags run out and what depth a device wants
 //! shows only on slow devices, and test machines rarely have one. **Structure.** A decorator with a
 //! [`Model`]. A synchronous request sleeps, then goes to the device below. A submitted one lies in
-//! a lane of its core until its time is over; whoever waits or polls then carries it out.
+//! a lane of its core until its time is over; a task that waits or polls then carries it out.
 //! **Invariants.** A request takes at least its time. With [`Model::channels`] no more than that
 //! many are served at once, in order of arrival; the rest wait within the device. **Crash.** As
 //! the device below; what lies in a lane has not happened.

@@ -56,8 +56,8 @@ pub struct DeviceInfo {
     pub atomic_write_blocks: u64,
     /// Whether a discard frees anything.
     pub discard: bool,
-    /// Whether it is in memory: a read or a write is a copy, and a flush less, for which nobody needs
-    /// to wait.
+    /// Whether it is in memory: a read or a write is a copy, and a flush less, for which no task
+    /// needs to wait.
     pub in_memory: bool,
     /// What persistent memory it is in, if it is.
     pub nvm: Option<nvm::Medium>,
@@ -153,7 +153,7 @@ pub enum Poll {
     Ready,
     /// Waits for a completion if a request submitted by this core is under way.
     One,
-    /// The same, and looks for completions of requests of this core only.
+    /// Like `One`, and looks for completions of requests of this core only.
     Own,
     /// Takes completions of requests of this core that have arrived.
     OwnReady,
@@ -171,11 +171,11 @@ pub trait Device: Send + Sync + Debug {
     /// failed flush that of every block written since the last successful one.
     fn execute(&self, io: Io<'_>) -> Result<()>;
 
-    /// The same by a caller that would rather look for the completion than sleep: after it has slept
-    /// `sleep_ns`. A device that cannot be polled does as `execute`.
+    /// Like `execute`, for a caller that would rather look for the completion than sleep: after it
+    /// slept `sleep_ns`. A device that cannot be polled does as `execute`.
     ///
     /// # Errors
-    /// As [`Device::execute`].
+    /// Those of [`Device::execute`].
     fn execute_polled(&self, io: Io<'_>, sleep_ns: u64) -> Result<()> {
         let _ = sleep_ns;
         self.execute(io)
@@ -207,14 +207,14 @@ pub trait Device: Send + Sync + Debug {
         slot.sleep();
     }
 
-    /// The devices that this one is put together from, for who asks each by itself; none: it is
-    /// one. See [`linear`].
+    /// The devices that this one is put together from, for a caller that asks each by itself; none:
+    /// it is one. See [`linear`].
     fn parts(&self) -> &[linear::Part] {
         &[]
     }
 
-    /// The same, for who asks each for the blocks before its run only: a decorator, which must see
-    /// all that is done to the space, can let these through.
+    /// Like `parts`, for a caller that asks each only for the blocks before its run: a decorator,
+    /// which must see all that is done to the space, can let these through.
     fn heads(&self) -> &[linear::Part] {
         self.parts()
     }
@@ -224,7 +224,7 @@ pub trait Device: Send + Sync + Debug {
         None
     }
 
-    /// The same medium opened once more, at the size it has now: with `blocks` blocks, which are
+    /// Opens the same medium once more, at the size it has now: with `blocks` blocks, which are
     /// given to it first, if it is an image file. This device keeps its size and its claim, so it
     /// must outlive the new one. `None`: only image files and block devices can do that.
     ///

@@ -34,7 +34,7 @@ pub enum Nvm {
     /// Also if it is not on persistent memory: as emulated NVM, of which a power cut takes what the
     /// kernel had not written back.
     Emulated,
-    /// The same, as slow as [`NvmModel::OPTANE`]: for measurements.
+    /// Like `Emulated`, as slow as [`NvmModel::OPTANE`]: for measurements.
     Optane,
 }
 
@@ -68,8 +68,8 @@ pub struct NvmDevice {
     blocks: NvmBlocks,
 }
 
-/// Blocks in persistent memory, for who copies by itself and needs no request. Clones are the same
-/// blocks.
+/// Blocks in persistent memory, for a caller that copies by itself and needs no request. Clones are
+/// the same blocks.
 #[derive(Debug, Clone)]
 pub struct NvmBlocks(Arc<Mapped>);
 
@@ -199,7 +199,7 @@ impl NvmBlocks {
     /// Fills `out` with the bytes of block `lba` from its byte `within` on.
     ///
     /// # Errors
-    /// As [`NvmBlocks::read`].
+    /// Those of [`NvmBlocks::read`].
     pub fn read_part(&self, (lba, within): (Lba, usize), out: &mut [u8]) -> Result<()> {
         let within_u64 = u64::try_from(within).expect("a usize fits in 64 bits");
         let at = byte_offset(lba.number()) + within_u64;
@@ -214,7 +214,7 @@ impl NvmBlocks {
     /// Copies `parts`, one after the other, to block `lba` and what follows. Durable on return.
     ///
     /// # Errors
-    /// As [`NvmBlocks::read`]; some of it may have been written.
+    /// Those of [`NvmBlocks::read`]; some of it may have been written.
     pub fn write(&self, lba: Lba, parts: &[&[u8]]) -> Result<()> {
         let bytes = parts.iter().map(|part| part.len()).sum();
         self.done(self.copy(lba, parts), Op::Write, lba, bytes)

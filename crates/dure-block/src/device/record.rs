@@ -183,8 +183,8 @@ pub enum Cache {
     Volatile,
     /// When it has completed, as in persistent memory: the device has none.
     None,
-    /// After a flush, but the device says that it has no cache, so nobody flushes. A canary: crash
-    /// tests must fail on such a device, as on persistent memory without fences.
+    /// After a flush, but the device says that it has no cache, so no caller flushes. A canary:
+    /// crash tests must fail on such a device, as on persistent memory without fences.
     Hidden,
 }
 
@@ -212,19 +212,19 @@ impl RecordDevice {
         Self::with_lost_flushes(inner, LostFlushes::None)
     }
 
-    /// As [`RecordDevice::new`], but loses flushes.
+    /// Like [`RecordDevice::new`], but the device loses flushes.
     #[must_use]
     pub fn with_lost_flushes(inner: Arc<dyn Device>, lost: LostFlushes) -> Self {
         Self::with_cache(inner, Cache::Volatile, lost)
     }
 
-    /// As [`RecordDevice::new`], of a device with such a cache that loses these flushes.
+    /// Like [`RecordDevice::new`], of a device with such a cache that loses these flushes.
     #[must_use]
     pub fn with_cache(inner: Arc<dyn Device>, cache: Cache, lost: LostFlushes) -> Self {
         Self::into_log(inner, cache, lost, Arc::default())
     }
 
-    /// The same, recording into a log that others record into.
+    /// Like [`RecordDevice::with_cache`], recording into a log that others record into.
     #[must_use]
     pub fn into_log(
         inner: Arc<dyn Device>,

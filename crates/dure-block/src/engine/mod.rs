@@ -70,7 +70,7 @@ impl Kernel {
 
 impl Channel for Kernel {
     type Flight = Flight;
-    /// Of libaio; io_uring has none on this side.
+    /// The entries of libaio; io_uring has none on this side.
     type Entries = Vec<Iocb>;
 
     fn push(&self, entries: &mut Vec<Iocb>, index: usize, flight: &mut Flight) -> bool {

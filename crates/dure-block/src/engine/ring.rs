@@ -15,7 +15,7 @@
 //! both belong to one core's ring.
 //!
 //! # What the kernel refuses
-//! A request that it refuses ([`Refused::First`]) is put into `refused`, and whoever reaps completes
+//! A request that it refuses ([`Refused::First`]) is put into `refused`, and the reaper completes
 //! it with the error. A channel whose calls fail for good fails its ring ([`Failure`]): what the
 //! kernel has not taken is refused, and all that is submitted later. What it has taken it goes on
 //! with, and completions are still found in shared memory: they are looked for during a second.
@@ -106,7 +106,7 @@ impl<C: Channel> Ring<C> {
             }
             self.kick_locked(&mut table);
             if table.busy_since_ns.is_some() {
-                // It may be busy because of completions, and whoever reaps needs the table.
+                // It may be busy because of completions, and the task that reaps needs the table.
                 let pause = table.pause();
                 drop(table);
                 if self.poll(Take::Ready) == 0 {
@@ -297,7 +297,7 @@ impl<C: Channel> Ring<C> {
             None if is_done() => {}
             None => drop(futex::wait(&self.turn, seen, None)),
         }
-        // Relaxed: a reaper that still counts us wakes nobody.
+        // Relaxed: a reaper that still counts us wakes no task.
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 

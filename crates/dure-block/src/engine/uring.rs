@@ -8,9 +8,9 @@
 //!
 //! | option | instead of | needs |
 //! |---|---|---|
-//! | `iopoll` | interrupts: who waits polls the device | direct I/O, a driver with poll queues |
+//! | `iopoll` | interrupts: a waiter polls the device | direct I/O, a driver with poll queues |
 //! | `sqpoll` | calls: a kernel thread takes entries, until nothing came for 50 ms | a core for it |
-//! | `own_waits` | interrupting the submitter to complete its request | who submits waits itself |
+//! | `own_waits` | interrupting the submitter to complete its request | submitters that wait |
 //! | `registered` | looking up file and memory for each request | memory that may be locked |
 
 use std::io::ErrorKind;
@@ -43,13 +43,13 @@ pub struct Buffers {
 /// How a ring works.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct RingOptions {
-    /// Who waits polls the device; without it the device interrupts.
+    /// Waiters poll the device; without it the device interrupts.
     pub iopoll: bool,
     /// A thread of the kernel takes requests; without it a call passes them.
     pub sqpoll: bool,
     /// Tasks wait only for what they submitted, and asleep: the kernel then completes a request when
-    /// its task enters the kernel, and interrupts no task (`COOP_TASKRUN`). Otherwise somebody else's
-    /// wait would last until it does.
+    /// its task enters the kernel, and interrupts no task (`COOP_TASKRUN`). Otherwise another
+    /// task's wait would last until it does.
     pub own_waits: bool,
     /// The kernel knows the file, and these buffers, which `Queue::buffer` returns.
     pub registered: Option<Buffers>,
@@ -97,7 +97,7 @@ impl Uring {
         })
     }
 
-    /// Reads the first block, on a ring that nobody else uses yet.
+    /// Reads the first block, on a ring that no other task uses yet.
     pub(super) fn try_read(&self, mut block: BlockBuf) -> Result<(), OsError> {
         let memory = block.as_mut_slice();
         let length = u32::try_from(memory.len()).expect("a block is small");
@@ -211,7 +211,7 @@ impl Channel for Uring {
             Ok(0) => Err(Refused::Busy(-libc::EAGAIN)),
             Ok(taken) => Ok(taken.min(pushed)),
             Err(error) if is_busy(&error) => Err(Refused::Busy(code(&error))),
-            // The thread may have them all the same: whoever waits for them finds the error.
+            // The thread may have them all the same: a task that waits for them finds the error.
             Err(_) if self.options.sqpoll => Ok(pushed),
             // The call says that it has taken none.
             Err(error) => Err(Refused::All(code(&error))),
@@ -225,7 +225,7 @@ impl Channel for Uring {
         }
         match take {
             Take::One => self.enter(1)?,
-            // Nobody but who enters the kernel finds completions of a device that is polled.
+            // Completions of a device that is polled are found only by entering the kernel.
             Take::Ready if self.options.iopoll => self.enter(0)?,
             Take::Ready => return Ok(0),
         }
@@ -305,7 +305,7 @@ fn entry(fd: types::Fd, transfer: Transfer) -> squeue::Entry {
 /// Gives the number of an open file to another file.
 #[cfg(test)]
 pub(crate) fn replace_file(file: &impl AsRawFd, by: &impl AsRawFd) {
-    // SAFETY: both numbers are those of open files, and nobody keeps the file that is closed.
+    // SAFETY: both numbers are those of open files, and no code keeps the file that is closed.
     let number = unsafe { libc::dup2(by.as_raw_fd(), file.as_raw_fd()) };
     assert_eq!(number, file.as_raw_fd());
 }

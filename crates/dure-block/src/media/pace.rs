@@ -55,7 +55,7 @@ pub(super) enum Copy {
 #[derive(Debug)]
 pub(super) struct Pace {
     model: NvmModel,
-    /// Until when the bus is busy, in nanoseconds of the clock; written by everybody who copies.
+    /// Until when the bus is busy, in nanoseconds of the clock; written by every task that copies.
     read_busy_until: CachePadded<AtomicU64>,
     write_busy_until: CachePadded<AtomicU64>,
 }

@@ -1,10 +1,9 @@
 //! Whether a device needs a flush, where a volume has several.
 //!
-//! **Problem.** A flush of a device that nobody wrote to is milliseconds for nothing.
-//! **Structure.** A write counts itself in its core's `written` when it is complete; a flush takes
-//! the sum, flushes, then raises `flushed` to it.
-//! **Invariants.** A caller that returns without a flush had no write that another one's flush did
-//! not cover:
+//! **Problem.** A flush of a device without writes is milliseconds for nothing. **Structure.** A
+//! write counts itself in its core's `written` when it is complete; a flush takes the sum, flushes,
+//! then raises `flushed` to it. **Invariants.** A caller that returns without a flush had no write
+//! that another one's flush did not cover:
 //!
 //! ```text
 //! A: write a ... complete, written = 1
@@ -31,7 +30,7 @@ use crate::{Queue, Result};
 pub(super) struct SinceFlush {
     /// Writes that are complete. Each slot is written by writers on its core, and only rises.
     written: PerCore<AtomicU64>,
-    /// Written by whoever has flushed.
+    /// Written by a task that has flushed.
     flushed: CachePadded<AtomicU64>,
 }
 
@@ -44,7 +43,8 @@ impl SinceFlush {
     }
 
     pub(super) fn wrote(&self) {
-        // Release: pairs with the Acquire in `sum`; who sees the count flushes after the write.
+        // Release: pairs with the Acquire in `sum`; a task that sees the count flushes after the
+        // write.
         self.written.local().fetch_add(1, Ordering::Release);
     }
 

@@ -1,9 +1,9 @@
 //! Requests to the space that are under way while their maker does other work.
 //!
-//! **Problem.** Who has many blocks to read or write gets one request's latency for each if it waits
-//! for them in turn. **Structure.** [`Media::submit_all`] gives bios to the queues of their media,
-//! together; [`Media::wait`] returns the completion of one. What a queue cannot take as it is (a
-//! copy of memory, a bio over a border or longer than the device allows) is done before
+//! **Problem.** A caller with many blocks to read or write gets one request's latency for each if
+//! it waits for them in turn. **Structure.** [`Media::submit_all`] gives bios to the queues of
+//! their media, together; [`Media::wait`] returns the completion of one. What a queue cannot take
+//! as it is (a copy of memory, a bio over a border or longer than the device allows) is done before
 //! `submit_all` returns. **Invariants.** Errors come with the completion, whenever they were found,
 //! and the memory too. A flush covers writes that were waited for, no others.
 //! **Crash.** As [`Media::write`].

@@ -161,7 +161,7 @@ impl Context {
         self.tags.take_now(self.first_word)
     }
 
-    /// A tag, behind those who wait already.
+    /// A tag, behind the tasks that wait already.
     pub(super) fn wait_for_tag(&self, poll: impl FnMut() -> usize) -> Tag {
         bump(&self.tag_waits, 1);
         self.tags.wait(self.first_word, poll)

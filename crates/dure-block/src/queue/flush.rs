@@ -126,7 +126,7 @@ impl FlushGate {
     /// Returns when a flush that started after this call has finished. `device_flush` runs on this
     /// core, with no lock held, if this caller starts it.
     pub(crate) fn flush(&self, device_flush: impl FnOnce() -> Result<()>) -> Result<()> {
-        // Relaxed: the flag decides who flushes, not what a flush covers.
+        // Relaxed: the flag decides which caller flushes, not what a flush covers.
         let fast = self.policy == FlushPolicy::Adaptive && !self.slow.load(Ordering::Relaxed);
         if fast || self.policy == FlushPolicy::Separate {
             return self.timed(device_flush).0;

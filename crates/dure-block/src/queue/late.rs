@@ -1,10 +1,10 @@
 //! Requests that do not return.
 //!
-//! **Problem.** A caller whose system call hangs in the kernel can tell nobody. **Structure.**
+//! **Problem.** A caller whose system call hangs in the kernel cannot report it. **Structure.**
 //! [`Running`] has a place for each tag, where its holder writes what it asks for before it asks:
-//! two stores into a line of its own, and no look at the clock. Somebody with time looks now and
-//! then ([`Queue::late`]): what is in a place at one look and still there, unchanged, a time later
-//! is late. **Invariants.** Each late request is told once. **Crash.** Nothing is kept.
+//! two stores into a line of its own, and no look at the clock. A [`LateWatch`] looks now and then
+//! ([`Queue::late`]): what is in a place at one look and still there, unchanged, a time later is
+//! late. **Invariants.** Each late request is told once. **Crash.** Nothing is kept.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,17 +15,18 @@ use dure_sync::{CachePadded, clock};
 
 use super::tag::WORD_STEP;
 use super::{Queue, Tag};
+use crate::count::Count;
 use crate::{Lba, Op};
 
 const OPS: [Op; 4] = [Op::Read, Op::Write, Op::Flush, Op::Discard];
-/// Of the word: the operation, the block, and how often the place was used.
+/// Bits of the word: the operation, the block, and how often the place was used.
 const OP_BITS: u32 = 2;
 const LBA_BITS: u32 = 48;
 const USE: u64 = 1 << (OP_BITS + LBA_BITS);
 
-/// What the holder of a tag asks for. Written by it, read by who looks for late requests. Relaxed:
-/// two words of different requests are a wrong line of a log at worst, and only if the request is
-/// replaced between two loads.
+/// What the holder of a tag asks for. Written by it, read by a [`LateWatch`]. Relaxed: two words of
+/// different requests are a wrong line of a log at worst, and only if the request is replaced
+/// between two loads.
 #[derive(Debug)]
 struct Place {
     what: AtomicU64,
@@ -109,7 +110,10 @@ impl fmt::Display for LateRequest {
         let seconds = waited.as_secs_f64();
         match op {
             Op::Flush => write!(f, "{device}: a flush")?,
-            _ => write!(f, "{device}: {op} of {blocks} blocks at block {lba}")?,
+            _ => {
+                let blocks = Count::of(*blocks, "block");
+                write!(f, "{device}: {op} of {blocks} at block {lba}")?;
+            }
         }
         write!(f, " has not returned for {seconds:.1} s")
     }
@@ -123,7 +127,7 @@ struct Seen {
     told: bool,
 }
 
-/// Who looks for late requests, of any number of queues.
+/// Looks for late requests of any number of queues.
 #[derive(Debug)]
 pub struct LateWatch {
     after: Duration,
@@ -292,7 +296,7 @@ mod tests {
                 late = queue.late(&mut watch);
                 thread::sleep(Duration::from_millis(1));
             }
-            assert_eq!(told(&late), ["stuck: read of 1 blocks at block 63"]);
+            assert_eq!(told(&late), ["stuck: read of 1 block at block 63"]);
             free(&device);
         });
     }

@@ -237,7 +237,7 @@ impl Queue {
     /// the device allows its length.
     ///
     /// # Errors
-    /// As [`Queue::write`].
+    /// Those of [`Queue::write`].
     pub fn write_vectored(&self, lba: Lba, parts: &[&[u8]]) -> Result<()> {
         self.write_parts(lba, parts, WriteFlags::NONE)
     }

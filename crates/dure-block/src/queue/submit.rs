@@ -2,9 +2,9 @@
 //!
 //! **Problem.** A device with a latency to hide wants several requests at once from one core.
 //! **Structure.** A bio owns its memory; it is checked, held in the plug of its call, merged, gets
-//! a tag and goes to the device. The [`Ticket`] tells when it is complete; whoever waits runs
+//! a tag and goes to the device. The [`Ticket`] tells when it is complete; a task that waits runs
 //! completions. **Invariants.** Each bio completes once, also after its waiter gave up. **Crash.**
-//! As [`Queue::write`].
+//! Like [`Queue::write`].
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::{Bio, BlockBuf, Completion, Op, Poll, Request, Result, Slot, WriteFla
 #[cfg(test)]
 mod tests;
 
-/// How often a task that waits with a limit looks for completions that nobody else runs.
+/// How often a task that waits with a limit looks for completions that no other task runs.
 const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 
 /// A handle for the completion of one submitted request. Dropping it discards the result.

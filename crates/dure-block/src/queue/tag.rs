@@ -4,8 +4,8 @@
 //! tags is the bottleneck, and a waiter that is never woken hangs the machine. **Structure.** Bits
 //! of padded words; each core begins at a word of its own and steals from the others when it is
 //! empty. Tasks that find no tag wait in a list, in order of arrival. As long as there are any, a
-//! bit of every word says so: who takes a tag then waits behind them, and who releases one hands
-//! it to the first.
+//! bit of every word says so: a task that takes a tag then waits behind them, and a task that
+//! releases one hands it to the first.
 //!
 //! # No wake-up is lost
 //! **Invariants.** A tag has one owner. The waiter is in the list before it sets the bit
@@ -54,8 +54,8 @@ pub(crate) const TAGS_MAX: u32 = 1 << 20;
 /// A task that waits for a tag.
 #[derive(Debug, Default)]
 struct Waiter {
-    /// 0: none yet; else its tag + 1. Written by who hands the tag over (Release), read by the
-    /// waiter (Acquire): what the last owner did comes before.
+    /// 0: none yet; else its tag + 1. Written by the task that hands the tag over (Release), read
+    /// by the waiter (Acquire): what the last owner did comes before.
     tag: AtomicU32,
 }
 
@@ -170,7 +170,7 @@ impl TagSet {
         None
     }
 
-    /// Takes a tag, waiting for one behind all who wait already. `poll` runs completions and
+    /// Takes a tag, waiting for one behind all tasks that wait already. `poll` runs completions and
     /// returns how many.
     #[cold]
     pub(crate) fn wait(&self, first: usize, mut poll: impl FnMut() -> usize) -> Tag {

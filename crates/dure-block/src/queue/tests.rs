@@ -394,7 +394,7 @@ fn a_dropped_request_is_reported() {
     let error = queue.wait(ticket).result.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "ram0: read of 1 blocks at block 4 was abandoned by its driver"
+        "ram0: read of 1 block at block 4 was abandoned by its driver"
     );
     assert_eq!((queue.in_flight(), queue.counters().errors), (0, 1));
 }

@@ -3,7 +3,7 @@
 //! **Problem.** Where the time of requests goes tells what bounds a device: tags, queue, device.
 //! **Structure.** A bounded ring of records per core, and what `btt` computes of them.
 //! **Invariants.** Memory is bounded by the setting. A merged bio has a record of its own, whose G
-//! and I are those of nobody (0): it took no tag. **Crash.** Nothing is kept.
+//! and I are 0: it took no tag. **Crash.** Nothing is kept.
 
 use crate::{Lba, Op, Stamps};
 

@@ -1,11 +1,11 @@
 //! Waiting for completions: asleep, looking, or first one and then the other.
 //!
-//! **Problem.** A wake-up costs more than a fast device takes; who looks all the time uses a core.
-//! **Structure.** [`Wait`] is the policy of a queue. With [`Wait::Hybrid`] each core keeps what
-//! requests took in the current period ([`Times`]), and sleeps a share of what they took in the last
-//! one before it looks. **Invariants.** Nobody looks for longer than [`LOOK_MOST_NS`] for one
-//! request, then sleeps: a device that is stuck takes no core. Without requests nobody looks.
-//! **Crash.** Nothing is kept.
+//! **Problem.** A wake-up costs more than a fast device takes; a waiter that always looks uses a
+//! core. **Structure.** [`Wait`] is the policy of a queue. With [`Wait::Hybrid`] each core keeps
+//! what requests took in the current period ([`Times`]), and sleeps a share of what they took in
+//! the last one before it looks. **Invariants.** No waiter looks for longer than [`LOOK_MOST_NS`]
+//! for one request, then sleeps: a device that is stuck takes no core. Without requests no task
+//! looks. **Crash.** Nothing is kept.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub enum Wait {
     Hybrid(Hybrid),
 }
 
-/// Of which time of the last period a share is slept.
+/// The time of the last period of which a waiter sleeps a share.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Typical {
     /// The mean.
@@ -48,7 +48,7 @@ pub enum Typical {
 pub struct Hybrid {
     /// This much of the time that requests took, in percent: 0 .. 100.
     pub share_percent: u8,
-    /// Of which time.
+    /// The time of which the share is taken.
     pub of: Typical,
     /// How often it is found anew.
     pub period: Duration,
@@ -177,7 +177,7 @@ mod tests {
             of,
             period,
         };
-        // The first ends a period that began with the clock; what it took counts alone.
+        // The first request ends a period that began with the clock: only its time counts there.
         times.note(10, 5_000_000, hybrid);
         for ns in [40_000, 20_000, 60_000] {
             times.note(ns, 5_100_000, hybrid);

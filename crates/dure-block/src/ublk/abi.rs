@@ -126,7 +126,7 @@ pub(super) struct Parameters {
     pub(super) zeroes_sectors_max: u32,
     pub(super) discard_segments_max: u16,
     pub(super) reserved: u16,
-    /// Of the next record, which is not used.
+    /// Part of the next record, which is not used.
     pub(super) rest: u32,
 }
 const _: () = assert!(size_of::<Parameters>() == 64);

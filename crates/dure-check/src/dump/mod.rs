@@ -1,4 +1,4 @@
-//! Any structure of a volume as text, for people who look for a bug: `dure dump`.
+//! Any structure of a volume as text, for a person looking for a bug: `dure dump`.
 //!
 //! **Structure.** [`dump`] finds superblock and tables and prints one structure, or a tree of them;
 //! a file here per group of structures. The text is stable: one fact per line, `name: value`,

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use dure_block::count::Count;
 use dure_store::format::node::NodeKind;
 use dure_store::units::{GranuleId, Ino, Nid};
 
@@ -13,7 +14,7 @@ use crate::owner::{BlockUse, NodeUse, PairName};
 
 issues! {
     /// One copy of the superblock is not usable; the other one counts.
-    Warning SuperblockCopy {
+    Error SuperblockCopy {
         /// Its block.
         at: u64,
         /// What is wrong with it.
@@ -27,7 +28,7 @@ issues! {
     } => "the two superblocks differ from byte {offset} on; the first one counts";
 
     /// A medium of the volume has lost what says which it is; its stamp says so, too.
-    Warning MediumHead {
+    Error MediumHead {
         /// Which medium, from 1.
         medium: usize,
         /// Where it was when the volume was made.
@@ -35,7 +36,7 @@ issues! {
     } => "medium {medium}, which was {path}: its head is destroyed; the other media have what it said";
 
     /// A medium has lost what says which mount it took part in: an old copy would not be noticed.
-    Warning MediumStamp {
+    Error MediumStamp {
         /// Which medium, from 1.
         medium: usize,
         /// Where it was when the volume was made.
@@ -133,7 +134,7 @@ issues! {
     Warning NotClean {
         /// Complete transactions found in the logs.
         transactions: u64,
-    } => "the volume was not unmounted cleanly; the check looked at what a mount will recover from {transactions} transactions";
+    } => "the volume was not unmounted cleanly; the check looked at what a mount will recover from {}", Count::of(*transactions, "transaction");
 
     /// The volume was mounted without a log and not unmounted: a mount refuses it.
     Error Unlogged {} => "the volume was mounted with journal=none and was not unmounted: what was written since \
@@ -556,7 +557,7 @@ issues! {
         count: u32,
         /// The first of them.
         first: u64,
-    } => "segment {segment}: {count} used blocks from {first} on are free in the SIT";
+    } => "segment {segment}: {} from {first} on, free in the SIT", Count::of(*count, "used block");
 
     /// Blocks are live in the SIT but belong to nothing.
     Warning SitLeak {
@@ -566,7 +567,7 @@ issues! {
         count: u32,
         /// The first of them.
         first: u64,
-    } => "segment {segment}: {count} blocks from {first} on belong to nothing but are live in the SIT";
+    } => "segment {segment}: {} from {first} on, live in the SIT without an owner", Count::of(*count, "block");
 
     /// A SIT entry counts its bits wrongly.
     Error SitCount {
@@ -596,7 +597,7 @@ issues! {
         count: u32,
         /// The first of them.
         first: u64,
-    } => "segment {segment}: the summary names the wrong owner of {count} blocks from {first} on";
+    } => "segment {segment}: the summary names the wrong owner of {} from {first} on", Count::of(*count, "block");
 
     /// A page does not match its checksum.
     Error DataChecksum {

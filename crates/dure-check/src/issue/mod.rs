@@ -48,7 +48,7 @@ impl fmt::Display for Issue {
 /// Defines the issues: name, severity, fields, and the text of the line.
 macro_rules! issues {
     ($( $(#[$doc:meta])* $severity:ident $name:ident { $( $(#[$fdoc:meta])* $field:ident: $type:ty ),* $(,)? }
-        => $line:literal; )*) => {
+        => $line:literal $(, $argument:expr)*; )*) => {
         /// An inconsistency of a volume.
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[non_exhaustive]
@@ -75,10 +75,22 @@ macro_rules! issues {
 
         impl fmt::Display for IssueKind {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self { $( IssueKind::$name { $( $field ),* } => write!(f, $line), )* }
+                match self { $( IssueKind::$name { $( $field ),* } => write!(f, $line $(, $argument)*), )* }
             }
         }
     };
+}
+
+impl IssueKind {
+    /// Whether something is lost that another place on the volume says as well.
+    pub(crate) fn is_lost_copy(&self) -> bool {
+        matches!(
+            self,
+            IssueKind::SuperblockCopy { .. }
+                | IssueKind::MediumHead { .. }
+                | IssueKind::MediumStamp { .. }
+        )
+    }
 }
 
 mod kinds;

@@ -26,7 +26,7 @@ use crate::sit as segments;
 pub(super) enum Belief {
     /// Its summary does not know it.
     Denied,
-    /// It counted once, or nobody can say.
+    /// It counted once, or that is unknown.
     Possible,
     /// The SIT has its block as live.
     Live,

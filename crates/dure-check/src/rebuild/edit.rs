@@ -19,7 +19,7 @@ use crate::loss::Loss;
 /// A rebuild under way.
 pub(super) struct Edit<'c, 'o> {
     pub(super) context: &'c mut Context<'o>,
-    /// Of every granule that is changed.
+    /// The version of every granule that is changed.
     pub(super) version: u64,
     /// Nodes that differ from what the medium has.
     pub(super) edited: BTreeSet<Nid>,
@@ -109,7 +109,7 @@ impl<'c, 'o> Edit<'c, 'o> {
         });
     }
 
-    /// Frees an inode; its nodes and blocks are then nobody's.
+    /// Frees an inode; its nodes and blocks then have no owner.
     pub(super) fn clear(&mut self, ino: Ino) {
         self.granule(ino.granule(), |payload| {
             let record = AttributesRecord::mut_from_bytes(payload);

@@ -63,7 +63,10 @@ pub(super) fn losses(edit: &mut Edit<'_, '_>) -> Vec<Loss> {
     losses.extend(pages.into_iter().map(|(ino, (count, first))| Loss {
         ino,
         path: None,
-        what: format!("{count} pages from page {first} on are destroyed and cannot be read"),
+        what: match count {
+            1 => format!("page {first} is destroyed and cannot be read"),
+            _ => format!("{count} pages from page {first} on are destroyed and cannot be read"),
+        },
     }));
     if losses.is_empty() {
         return losses;

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dure_block::Device;
+use dure_block::count::Count;
 use dure_store::error::Result;
 use dure_store::format::blob::{BLOB_BYTES, BlobHeader};
 use dure_store::format::bucket::{BucketHeader, KIND_DIRECTORY};
@@ -67,7 +68,7 @@ impl<'o> Rescue<'o> {
     /// Reads the structures of the volume on `device`.
     ///
     /// # Errors
-    /// As of a check: there is no superblock to start from. Everything else is a loss.
+    /// Those of a check: there is no superblock to start from. Everything else is a loss.
     pub fn open(device: Arc<dyn Device>, options: &'o CheckOptions<'o>) -> Result<Rescue<'o>> {
         let region = Region::open(device);
         let layout = superblock::find(&region, &mut Report::default())?;
@@ -76,8 +77,9 @@ impl<'o> Rescue<'o> {
         let salvage = salvage::load(&mut context);
         let mut lost = salvage.lost;
         if missing > 0 {
+            let blocks = Count::of(missing, "block");
             lost.push(format!(
-                "the last {missing} blocks of 4 KiB of the volume are missing"
+                "at the end of the volume: {blocks} of 4 KiB are missing"
             ));
         }
         let mut edit = Edit::new(&mut context, salvage.version_max);

@@ -36,10 +36,10 @@ const TRANSACTION_MAGIC: u32 = 0x7874_5244;
 /// Blocks read at once by the scan.
 const SCAN_BLOCKS: usize = 256;
 
-/// What was found beside the tables of the context.
+/// What was found besides the tables of the context.
 pub(super) struct Salvage {
     pub(super) header: VolumeHeader,
-    /// The same as the medium has it.
+    /// The header as the medium has it.
     on_medium: VolumeHeader,
     /// Generation of the header, 0 when it was lost.
     pub(super) generation: u64,

@@ -100,12 +100,12 @@ fn a_destroyed_head_is_written_again() {
     mends(
         NVM_BLOCKS,
         1,
-        "warning: medium 2, which was b: its head is destroyed; the other media have what it said",
+        "error: medium 2, which was b: its head is destroyed; the other media have what it said",
     );
     mends(
         2 * NVM_BLOCKS,
         1,
-        "warning: medium 3, which was disk: its head is destroyed; the other media have what it said",
+        "error: medium 3, which was disk: its head is destroyed; the other media have what it said",
     );
 }
 
@@ -114,7 +114,7 @@ fn a_destroyed_stamp_is_written_again() {
     // The pair is written once: the slots of the other generation are empty.
     let media = Media::new();
     media.destroy(NVM_BLOCKS + 1, 4);
-    let stamp = "warning: medium 2, which was b: its stamp is destroyed";
+    let stamp = "error: medium 2, which was b: its stamp is destroyed";
     assert_eq!(lines(&media.check(Repair::No)), [stamp]);
     media.check(Repair::Safe);
     assert_eq!(lines(&media.check(Repair::No)), Vec::<String>::new());

@@ -75,7 +75,7 @@ fn a_crashed_volume_is_checked_as_its_recovery_leaves_it() {
         lines(&report),
         [
             "warning: the volume was not unmounted cleanly; the check looked at what a mount will \
-             recover from 1 transactions"
+             recover from 1 transaction"
                 .to_owned(),
             format!("warning: node {kept} (Blob) belongs to nothing; its space is lost"),
         ]

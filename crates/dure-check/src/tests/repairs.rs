@@ -112,7 +112,7 @@ fn names_are_not_given_up_while_something_is_lost() {
         again[1],
         "error: inode 2: has 1 names but a link count of 5"
     );
-    assert!(again[2].contains("2 blocks from 392 on belong to nothing"));
+    assert!(again[2].contains("2 blocks from 392 on, live in the SIT without"));
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) const CASES: &[Case] = &[
         kind: "SuperblockCopy",
         make: || changed(|disk| disk.damage(0, |block| block[200] ^= 1)),
         expect: &[
-            "warning: superblock at block 0 is bad, the other copy counts: corrupt: superblock \
+            "error: superblock at block 0 is bad, the other copy counts: corrupt: superblock \
                    checksum at block 0: expected 0xc0702e2d, found 0x33009d52; run `dure check`",
         ],
     },
@@ -211,7 +211,7 @@ pub(super) const CASES: &[Case] = &[
                 });
             })
         },
-        expect: &["error: segment 2: 2 used blocks from 160 on are free in the SIT"],
+        expect: &["error: segment 2: 2 used blocks from 160 on, free in the SIT"],
     },
     Case {
         kind: "SitLeak",
@@ -223,9 +223,7 @@ pub(super) const CASES: &[Case] = &[
                 });
             })
         },
-        expect: &[
-            "warning: segment 9: 2 blocks from 392 on belong to nothing but are live in the SIT",
-        ],
+        expect: &["warning: segment 9: 2 blocks from 392 on, live in the SIT without an owner"],
     },
     Case {
         kind: "SitCount",
@@ -256,6 +254,6 @@ pub(super) const CASES: &[Case] = &[
                 disk.reseal(pair_kind::SUMMARY, first, |payload| payload[16] = 200);
             })
         },
-        expect: &["warning: segment 2: the summary names the wrong owner of 1 blocks from 160 on"],
+        expect: &["warning: segment 2: the summary names the wrong owner of 1 block from 160 on"],
     },
 ];

@@ -70,9 +70,9 @@ fn begin(file: &dyn UndoFile, contents: &Contents) -> Result<(), UndoError> {
     Ok(())
 }
 
-/// Requires that nobody has written to the volume since. After a complete repair every block it
-/// wrote tells; else one of them may be torn, but the volume header, which every mount and every
-/// repair writes, is one that the file knows, or none at all.
+/// Requires that the volume was not written since. After a complete repair every block it wrote
+/// tells; else one of them may be torn, but the volume header, which every mount and every repair
+/// writes, is one that the file knows, or none at all.
 fn require_unchanged(
     region: &Region,
     layout: &Layout,

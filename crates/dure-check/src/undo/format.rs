@@ -24,9 +24,9 @@ pub(super) struct UndoHeaderV1 {
     pub(super) version: U32,
     /// CRC32C of this structure with zero here.
     pub(super) crc: U32,
-    /// Of the volume.
+    /// The UUID of the volume.
     pub(super) uuid: [u8; 16],
-    /// Of the volume.
+    /// How many blocks the volume has.
     pub(super) total_blocks: U64,
     /// Checksums of the blocks of the volume header before the repair.
     pub(super) header_crcs: [U32; HEADER_BLOCKS],

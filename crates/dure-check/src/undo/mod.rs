@@ -1,6 +1,6 @@
 //! The undo file of a repair: what stood in every block before it was written.
 //!
-//! **Problem.** A repair decides; a user who does not like its decision, or whose machine stops in
+//! **Problem.** A repair decides; a user that does not like its decision, or whose machine stops in
 //! the midst of it, wants the volume back as it was. **Structure.** [`UndoDevice`] stands between
 //! the repair and the medium and saves blocks (`device`); [`undo`] puts them back (`apply`);
 //! `format` has the bytes of the file, `read` follows its records.
@@ -24,7 +24,7 @@ use std::io;
 pub use apply::{Undone, undo};
 pub use device::{Saved, UndoDevice};
 
-/// Of the lock of a file that is written.
+/// The rank of the lock of a file that is written.
 pub(crate) const UNDO_RANK: u8 = 190;
 
 /// The file, as the host stores it.

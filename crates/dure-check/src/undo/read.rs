@@ -25,7 +25,7 @@ pub(super) struct Block {
 pub(super) struct Contents {
     pub(super) header: UndoHeader,
     pub(super) blocks: BTreeMap<u64, Block>,
-    /// The repair was complete, and nobody has begun to take it back.
+    /// The repair was complete, and no undo has begun.
     pub(super) finished: bool,
     pub(super) end: End,
 }

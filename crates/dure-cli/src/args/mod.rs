@@ -8,7 +8,7 @@ mod mount;
 mod sim;
 mod volume;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 
@@ -79,6 +79,36 @@ pub enum Command {
     /// Prove on simulated devices that no crash loses what was promised.
     #[command(subcommand)]
     Sim(Sim),
+}
+
+impl Command {
+    /// The volume that the command is about, if it names one.
+    #[must_use]
+    pub fn volume(&self) -> Option<&Path> {
+        let volume = match self {
+            Command::Mkfs(args) => &args.volume,
+            Command::Mount(args) => &args.volume,
+            Command::Check(args) => &args.volume,
+            Command::Undo(args) => &args.volume,
+            Command::Rescue(args) => &args.volume,
+            Command::Resize(args) => &args.volume,
+            Command::Trim(args) => &args.volume,
+            Command::Info(args) => &args.volume,
+            Command::Top(args) => &args.volume,
+            Command::Ls(args) => &args.volume,
+            Command::Cat(args) => &args.volume,
+            Command::Put(args) | Command::Get(args) => &args.volume,
+            Command::Rm(args) => &args.volume,
+            Command::Mkdir(args) => &args.volume,
+            Command::Dump(args) => &args.volume,
+            Command::Umount(_)
+            | Command::Demo(_)
+            | Command::Bench(_)
+            | Command::Blk(_)
+            | Command::Sim(_) => return None,
+        };
+        Some(volume)
+    }
 }
 
 /// The persistent memory of a volume.

@@ -74,7 +74,7 @@ pub struct SimCrash {
     pub count: Option<u64>,
     /// What the order of the workloads of ace depends on, so which ones --count takes. 0: those that
     /// begin alike one after the other, which is the fastest way through all of them [default: 1].
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Also spread the operations of ace over up to so many cores, 1 to 3, and commit in every order
     /// [default: 3].

@@ -2,11 +2,13 @@
 
 use anyhow::{Context, Result};
 use dure_bench::{note, say};
+use dure_block::count::Count;
 use dure_block::nvm::Nvm;
-use dure_check::{CheckOptions, Data, Issue, Progress, Repair, Report, Severity, check};
+use dure_check::{CheckOptions, Data, Issue, IssueKind, Progress, Repair, Report, Severity, check};
 use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo, VolumeState};
 
 use super::undo::{Ended, Saving};
+use crate::advice;
 use crate::args::Check;
 use crate::exit;
 use crate::progress;
@@ -68,6 +70,9 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
     } else {
         print_text(args, &report);
     }
+    if let Some(step) = next_step(args, &report) {
+        note!("dure: {}: {step}", at());
+    }
     if let Some(saving) = &saving {
         saving.finish(&args.volume, Ended::Whole)?;
     }
@@ -86,6 +91,36 @@ fn code(report: &Report) -> u8 {
     }
 }
 
+/// What to do about what is left.
+fn next_step(args: &Check, report: &Report) -> Option<String> {
+    let volume = args.volume.display();
+    let left = || report.issues().iter().filter(|issue| !issue.repaired);
+    let is = |severity| left().any(|issue| issue.kind.severity() == severity);
+    if left().any(|issue| matches!(issue.kind, IssueKind::DeviceTooSmall { .. })) {
+        return Some(advice::incomplete(&args.volume));
+    }
+    if args.repair && (is(Severity::Error) || is(Severity::Fatal)) {
+        let more = if args.safe {
+            "`dure check --repair` without --safe corrects more, or "
+        } else {
+            ""
+        };
+        return Some(format!(
+            "errors are left: {more}`dure rescue {volume} DIRECTORY` saves what can be read"
+        ));
+    }
+    let costs = if is(Severity::Error) || is(Severity::Fatal) {
+        "errors are left"
+    } else {
+        "nothing is lost"
+    };
+    // What a crash leaves is recovered by a mount.
+    let of_crash = |issue: &&Issue| matches!(issue.kind, IssueKind::NotClean { .. });
+    left().find(|issue| !of_crash(issue)).map(|_| {
+        format!("{costs}: `dure check --repair {volume}` corrects what it can; --undo FILE keeps what it changes")
+    })
+}
+
 fn print_text(args: &Check, report: &Report) {
     for issue in report.issues() {
         say!("{issue}");
@@ -99,18 +134,17 @@ fn print_text(args: &Check, report: &Report) {
     let counts = report.counts();
     let verdict = match report.issues().len() {
         0 => "clean".to_owned(),
-        1 => "1 issue".to_owned(),
-        n => format!("{n} issues"),
+        issues => Count::of(issues, "issue").to_string(),
     };
     say!(
-        "{}: {verdict}; {} files, {} directories, {} symlinks, {} others, {} of {} blocks used",
+        "{}: {verdict}; {}, {}, {}, {}, {} of {} used",
         args.volume.display(),
-        counts.files,
-        counts.directories,
-        counts.symlinks,
-        counts.others,
+        Count::of(counts.files, "file"),
+        Count::of(counts.directories, "directory"),
+        Count::of(counts.symlinks, "symlink"),
+        Count::of(counts.others, "other"),
         counts.blocks_used,
-        counts.blocks_total,
+        Count::of(counts.blocks_total, "block"),
     );
 }
 

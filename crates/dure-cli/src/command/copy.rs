@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use dure::{Session, tree};
+use dure::{Cause, Session, tree};
 use dure_bench::say;
+use dure_block::count::Count;
 
 use crate::args::Copy;
 use crate::exit;
@@ -68,9 +69,13 @@ fn copy(
     let copied = all(&copies, &mut |now| {
         bar.set_position(now.files);
         ControlFlow::Continue(())
-    })?;
+    });
     bar.finish_and_clear();
-    Ok(copied)
+    copied.map_err(|error| match error.cause() {
+        Cause::Host(_) => error.into(),
+        // The path is one of the volume.
+        _ => anyhow::Error::new(error).context(args.volume.display().to_string()),
+    })
 }
 
 /// `target/` plus the last part of `source`; all of `/` and `.` go straight into the target.
@@ -84,10 +89,6 @@ fn inside(target: &Path, source: &Path) -> Result<PathBuf> {
 
 fn report(args: &Copy, copied: &tree::Progress) {
     if !args.quiet {
-        say!(
-            "{} files and directories, {}",
-            copied.files,
-            Size(copied.bytes)
-        );
+        say!("{}, {}", Count::copied(copied.files), Size(copied.bytes));
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use dure_bench::say;
+use dure_block::count::Count;
 use dure_block::nvm::Nvm;
 use dure_fs::format::media::{Medium, MediumKind};
 use dure_fs::format::sit::SegmentUse;
@@ -85,11 +86,11 @@ fn write_cache(now: &Snapshot) -> Row {
 fn workers(snapshot: &Snapshot) -> Option<Row> {
     let line = |(number, worker): (usize, &WorkerCounts)| {
         format!(
-            "{number}: partitions {}, {} pages wait, wrote {} pages and {} images",
+            "{number}: partitions {}, {} waiting, wrote {} and {}",
             worker.group(),
-            worker.backlog_pages,
-            worker.pages_written,
-            worker.images_written,
+            Count::of(worker.backlog_pages, "page"),
+            Count::of(worker.pages_written, "page"),
+            Count::of(worker.images_written, "image"),
         )
     };
     let lines: Vec<String> = snapshot.workers.iter().enumerate().map(line).collect();
@@ -148,7 +149,7 @@ fn rows_of_mounted(now: &Snapshot) -> Vec<Row> {
     rows.push((
         "log",
         lines.into(),
-        Some(format!("{} lines", now.log.len())),
+        Some(Count::of(now.log.len(), "line").to_string()),
     ));
     rows
 }
@@ -219,10 +220,11 @@ fn absorbed(counts: &AbsorbedBlocks) -> Row {
     } = *counts;
     let value = serde_json::to_value(counts).expect("counts are JSON");
     let shown = format!(
-        "{} of {} in use, {} moved to the device, {refused} times no room",
+        "{} of {} in use, {} moved to the device, no room {}",
         size(blocks),
         size(blocks_max),
-        size(moved)
+        size(moved),
+        Count::of(refused, "time")
     );
     ("data in persistent memory", value, Some(shown))
 }

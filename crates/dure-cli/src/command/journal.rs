@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
+use dure_block::count::Count;
 use dure_block::nvm::Nvm;
 use dure_fs::{JournalInfo, JournalsInfo, RecoveryPlan};
 use serde_json::json;
@@ -87,12 +88,12 @@ fn to_text(info: &JournalsInfo) -> Result<String> {
     let mut out = String::new();
     writeln!(
         out,
-        "epoch {}, checkpoint {}, first handle {}, {} journals, segments of {} blocks",
+        "epoch {}, checkpoint {}, first handle {}, {}, segments of {}",
         info.epoch,
         info.checkpoint,
         info.first_number,
-        info.journals.len(),
-        info.segment_blocks
+        Count::of(info.journals.len(), "journal"),
+        Count::of(info.segment_blocks, "block")
     )?;
     writeln!(out, "{}", recovery(info.recovery.as_ref()))?;
     writeln!(
@@ -143,9 +144,11 @@ fn recovery(plan: Option<&Result<RecoveryPlan, String>>) -> String {
         Some(Err(why)) => format!("not unmounted; the next mount would fail: {why}"),
         Some(Ok(plan)) => {
             format!(
-                "not unmounted; the next mount applies {} transactions, leaves out {}, changes {} \
-                 nodes, frees {}",
-                plan.apply, plan.leave_out, plan.nodes_changed, plan.nodes_freed
+                "not unmounted; the next mount applies {}, leaves out {}, changes {}, frees {}",
+                Count::of(plan.apply, "transaction"),
+                plan.leave_out,
+                Count::of(plan.nodes_changed, "node"),
+                plan.nodes_freed
             )
         }
     }

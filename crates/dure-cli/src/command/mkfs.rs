@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use dure_bench::say;
+use dure_block::count::Count;
 use dure_block::file::FileDevice;
 use dure_block::nvm::{self, Nvm};
 use dure_block::{Device, share};
@@ -36,11 +37,11 @@ pub(crate) fn run(args: &Mkfs) -> Result<u8> {
     let layout = result?;
     let segments = u64::from(layout.segments) * u64::from(layout.segment_blocks) * BLOCK;
     say!(
-        "{}: {} volume, {} for files and nodes, {} journals, uuid {}",
+        "{}: {} volume, {} for files and nodes, {}, uuid {}",
         path.display(),
         Size(layout.bytes()),
         Size(segments),
-        layout.journals,
+        Count::of(layout.journals, "journal"),
         uuid::Uuid::from_bytes(layout.superblock.uuid)
     );
     Ok(exit::OK)
@@ -253,7 +254,7 @@ fn options(args: &Mkfs) -> FormatOptions {
     }
 }
 
-/// The user who runs mkfs: the default owner of the root directory.
+/// The user that runs mkfs: the default owner of the root directory.
 fn caller() -> Owner {
     Owner {
         uid: rustix::process::geteuid().as_raw(),

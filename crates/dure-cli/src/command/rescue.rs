@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use dure::tree::{self, Content, Failed, Source};
 use dure::{Cause, Error, FileKind, Metadata};
 use dure_bench::say;
+use dure_block::count::Count;
 use dure_block::nvm::Nvm;
 use dure_check::{CheckOptions, Loss, Progress, Rescue};
 use dure_fs::Attributes;
@@ -58,11 +59,7 @@ pub(crate) fn run(args: &args::Rescue) -> Result<u8> {
         say!("lost: {loss}");
     }
     let copied = copied?;
-    say!(
-        "{} files and directories, {}",
-        copied.files,
-        Size(copied.bytes)
-    );
+    say!("{}, {}", Count::copied(copied.files), Size(copied.bytes));
     let whole = source.losses.is_empty() && source.rescue.report().lost().is_empty();
     Ok(if whole { exit::OK } else { exit::RESCUE_LOST })
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use dure_bench::say;
+use dure_block::count::Count;
 use dure_block::{Lba, Queue, QueueConfig};
 use dure_fs::{VolumeInfo, VolumeState};
 
@@ -34,10 +35,10 @@ pub(crate) fn run(args: &Trim) -> Result<u8> {
     }
     queue.flush().with_context(at)?;
     say!(
-        "{}: {} in {} places told to be free",
+        "{}: {} in {} told to be free",
         path.display(),
         Size(blocks * BLOCK),
-        info.free_runs.len()
+        Count::of(info.free_runs.len(), "place")
     );
     Ok(exit::OK)
 }

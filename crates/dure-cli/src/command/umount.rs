@@ -1,7 +1,7 @@
 //! `dure umount`: done when the server has written everything, closed the volume and let go of it.
 //!
 //! **Problem.** umount(2) does not wait for the server of a FUSE mount, which still checkpoints and
-//! closes; a user who moves the volume elsewhere, or mounts it again, comes too early.
+//! closes; a user that moves the volume elsewhere, or mounts it again, comes too early.
 //! **Structure.** Before the unmount, the server is asked to report when the volume is closed, and
 //! the outcome; then its lock has to be released. **Invariants.** Status 0 says that the volume is
 //! closed and clean.
@@ -20,7 +20,7 @@ use crate::args::Umount;
 use crate::exit;
 use crate::live::client::{Client, Waited};
 use crate::live::wire::{Reply, Request};
-use crate::mounts::source_of;
+use crate::mounts::{is_mounted, source_of};
 use crate::volume::{self, Access};
 
 /// How long the server may take to write back and close.
@@ -57,6 +57,8 @@ fn unmount(directory: &Path, lazy: Lazy) -> Result<()> {
     };
     match number.map(Errno::from_raw_os_error) {
         Some(Errno::INVAL) => bail!("{at}: nothing is mounted there"),
+        // Of a user the helper is in the way: it is not there, or says it in other words.
+        None if !is_mounted(directory) => bail!("{at}: nothing is mounted there"),
         Some(Errno::BUSY) => bail!(
             "{at}: busy: a process has a file open there, or works there (`fuser -vm {at}` names it); with \
              --lazy it is taken away at once, and closed when that ends"

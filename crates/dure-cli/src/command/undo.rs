@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use dure_bench::{note, say};
 use dure_block::Device;
+use dure_block::count::Count;
 use dure_block::nvm::Nvm;
 use dure_check::{UndoDevice, UndoFile};
 use dure_sync::Arc;
@@ -28,9 +29,9 @@ pub(crate) fn run(args: &Undo) -> Result<u8> {
         "a repair or an undo that was cut off is taken back"
     };
     say!(
-        "{}: {repair}, {} blocks of 4 KiB are as they were",
+        "{}: {repair}, as it was before: {} of 4 KiB",
         args.volume.display(),
-        undone.blocks
+        Count::of(undone.blocks, "block")
     );
     Ok(exit::OK)
 }

@@ -105,10 +105,10 @@ impl Client {
         self.ask_patiently(request, ANSWER)
     }
 
-    /// The same, if the answer may take longer.
+    /// Like [`Client::ask`], if the answer may take longer.
     ///
     /// # Errors
-    /// As [`Client::ask`].
+    /// Those of [`Client::ask`].
     pub(crate) fn ask_patiently(
         &mut self,
         request: &Request,
@@ -125,7 +125,7 @@ impl Client {
     /// Sends a request; [`Client::wait`] tells when it is done.
     ///
     /// # Errors
-    /// Of the connection.
+    /// Those of the connection.
     pub(crate) fn send(&self, request: &Request) -> Result<()> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
@@ -212,7 +212,7 @@ impl Client {
     /// What the volume is doing.
     ///
     /// # Errors
-    /// As [`Client::ask`].
+    /// Those of [`Client::ask`].
     pub(crate) fn snapshot(&mut self) -> Result<Option<Snapshot>> {
         match self.ask(&Request::Snapshot)? {
             None => Ok(None),

@@ -8,9 +8,9 @@
 //! that ends with the connection. **Crash.** The kernel frees the name with the process.
 //!
 //! # Trust
-//! Any process may take the name first. So both sides check with SO_PEERCRED whom they talk to
-//! before they read: the server answers its own user and root; the client trusts its own user,
-//! root, and, if it is root, the user who serves the mount according to the kernel.
+//! Any process may take the name first. So both sides check with SO_PEERCRED which process they
+//! talk to before they read: the server answers its own user and root; the client trusts its own
+//! user, root, and, if it is root, the user that serves the mount according to the kernel.
 //!
 //! # Why an abstract socket
 //! An extended attribute of the mount's root would be queued with all other requests, and not

@@ -1,6 +1,6 @@
 //! What the server of a mount has to say once its terminal is gone.
 //!
-//! **Problem.** A server runs for months without anybody looking; why a volume stopped must be found
+//! **Problem.** A server runs for months while no one looks; why a volume stopped must be found
 //! afterwards. **Structure.** One log a process: lines with a level go to a [`sink`] (standard
 //! error, a file, or the system's log), and the last ones stay in memory for `dure info` and
 //! `dure top`. **Invariants.** A line is one line: what is not printable is escaped. Nothing waits
@@ -78,11 +78,11 @@ impl fmt::Display for Line {
     }
 }
 
-/// Who knows what a line says.
+/// Whether the user at the terminal already knows what a line says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Nobody,
-    /// Whoever looks at standard error.
+    /// The reader of standard error.
     Terminal,
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn write(level: Level, text: &str) {
     }
 }
 
-/// As [`write`], of something that the terminal was told.
+/// Like [`write`], for something that the terminal was told.
 pub(crate) fn said(level: Level, text: &str) {
     let log = THE_LOG.get().filter(|log| level <= log.level);
     if let Some(log) = log {

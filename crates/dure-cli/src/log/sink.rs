@@ -55,7 +55,7 @@ impl Sink {
         Ok(Sink::File(file))
     }
 
-    /// Writes a line. What fails is lost: there is nobody to tell.
+    /// Writes a line. What fails is lost: there is no place to report it.
     pub(super) fn write(&mut self, volume: &str, line: &Line) {
         match self {
             Sink::Terminal => dure_bench::note!("dure: {volume}: {}", line.text),

@@ -17,7 +17,7 @@ const LOOKS: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_secs(10);
 
 /// Panics of any thread and errors that requests are answered with EIO for go to the log. A worker
-/// that panics ends the process, so that nobody waits for its answer.
+/// that panics ends the process, so that no caller waits for its answer.
 pub(crate) fn failures() {
     let shown = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -43,7 +43,7 @@ struct Shared {
 }
 
 impl Watch {
-    /// Of a mounted volume.
+    /// Begins to watch a mounted volume.
     pub(crate) fn begin(volume: &MountedVolume) -> Watch {
         let shared = Arc::new(Shared {
             ends: Mutex::new(false),

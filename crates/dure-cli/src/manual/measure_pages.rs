@@ -74,7 +74,7 @@ pub(super) const PAGES: &[Page] = &[
         "bench aged",
         &[(
             "Volumes that are 80 % full, half of that rewritten",
-            "dure bench aged --fill 80 --churn 50",
+            "dure bench aged --full 80 --churn 50",
         )],
         STATUS,
     ),
@@ -106,7 +106,7 @@ pub(super) const PAGES: &[Page] = &[
         "bench recovery",
         &[(
             "Recovery of logs full of fsyncs, by one thread and by two",
-            "dure bench recovery --fill fsyncs --threads 1,2",
+            "dure bench recovery --logs fsyncs --threads 1,2",
         )],
         STATUS,
     ),
@@ -138,7 +138,7 @@ pub(super) const PAGES: &[Page] = &[
         "bench locks",
         &[(
             "Two range locks, by one thread and by two",
-            "dure bench locks --policy segment --policy tree --cores 1,2",
+            "dure bench locks --range-lock segment --range-lock tree --cores 1,2",
         )],
         STATUS,
     ),
@@ -186,7 +186,7 @@ pub(super) const PAGES: &[Page] = &[
         "blk trace kernel",
         &[(
             "What all programs do on a disk in five seconds",
-            "dure blk trace kernel /dev/nvme0n1 --runtime 5",
+            "dure blk trace kernel /dev/nvme0n1 --seconds 5",
         )],
         STATUS,
     ),

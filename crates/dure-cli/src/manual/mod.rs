@@ -11,9 +11,11 @@ mod use_pages;
 mod words;
 
 use clap::CommandFactory;
+use dure_bench::print;
 
 pub use self::words::MOUNT_WORDS;
 use crate::args::Args;
+use crate::exit;
 
 /// What a command needs besides its arguments.
 #[derive(Debug)]
@@ -22,21 +24,28 @@ pub struct Page {
     pub command: &'static str,
     /// What for, and the line.
     pub examples: &'static [(&'static str, &'static str)],
-    /// Exit statuses; none: [`STATUS`].
-    pub status: &'static [(&'static str, &'static str)],
+    /// Exit statuses, and what they say. A test runs each command in its good and bad cases.
+    pub status: Statuses,
 }
 
+/// Exit statuses, and what they say.
+pub type Statuses = &'static [(u8, &'static str)];
+
 /// The exit statuses of most commands.
-pub const STATUS: &[(&str, &str)] = &[
-    ("0", "done"),
-    ("1", "it failed; standard error says why"),
-    ("2", "wrong arguments"),
+pub const STATUS: Statuses = &[
+    (exit::OK, "done"),
+    (exit::FAILED, "it failed; standard error says why"),
+    (exit::USAGE, "wrong arguments"),
+    CLOSED,
 ];
+
+/// An exit status of every command.
+const CLOSED: (u8, &str) = (print::CLOSED, "the reader of its output went away");
 
 const fn page(
     command: &'static str,
     examples: &'static [(&'static str, &'static str)],
-    status: &'static [(&'static str, &'static str)],
+    status: Statuses,
 ) -> Page {
     Page {
         command,
@@ -91,7 +100,7 @@ fn with_help(command: clap::Command, page: &Page) -> clap::Command {
     }
     text.push_str("\nExit status:\n");
     for (status, meaning) in page.status {
-        text.push_str(&format!("  {status}  {meaning}\n"));
+        text.push_str(&format!("  {status:<3}  {meaning}\n"));
     }
     command.after_long_help(text)
 }

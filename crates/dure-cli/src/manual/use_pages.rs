@@ -1,40 +1,55 @@
 //! Pages of commands that use volumes, and of the proofs. A test runs their examples.
 
-use super::{Page, STATUS, page};
+use super::{CLOSED, Page, STATUS, Statuses, page};
+use crate::exit;
 
-const CHECK: &[(&str, &str)] = &[
-    ("0", "nothing is wrong"),
-    ("1", "errors were found and repaired"),
-    ("4", "errors are left"),
-    ("8", "the check itself failed; standard error says why"),
-    ("16", "wrong arguments"),
-];
-const RESCUE: &[(&str, &str)] = &[
-    ("0", "all is there"),
-    ("1", "the rescue failed; what was copied stays"),
-    ("2", "wrong arguments"),
+const CHECK: Statuses = &[
     (
-        "4",
+        exit::OK,
+        "nothing is wrong, or what is wrong costs only room (warnings)",
+    ),
+    (exit::CHECK_REPAIRED, "errors were found and repaired"),
+    (exit::CHECK_ERRORS_LEFT, "errors are left"),
+    (
+        exit::CHECK_FAILED,
+        "the check itself failed; standard error says why",
+    ),
+    (exit::CHECK_USAGE, "wrong arguments"),
+    CLOSED,
+];
+const RESCUE: Statuses = &[
+    (exit::OK, "all is there"),
+    (exit::FAILED, "the rescue failed; what was copied stays"),
+    (exit::USAGE, "wrong arguments"),
+    (
+        exit::RESCUE_LOST,
         "something is lost, each in a line that begins with 'lost:'",
     ),
+    CLOSED,
 ];
-const UNDO: &[(&str, &str)] = &[
-    ("0", "the volume is as it was before the repair"),
-    ("1", "refused, or it failed; standard error says why"),
-    ("2", "wrong arguments"),
-];
-const CRASH: &[(&str, &str)] = &[
-    ("0", "every state was as the contract allows"),
-    ("1", "a state was not, or it failed"),
-    ("2", "wrong arguments"),
-];
-const CONFLICTS: &[(&str, &str)] = &[
-    ("0", "every call answered as the model says"),
+const UNDO: Statuses = &[
+    (exit::OK, "the volume is as it was before the repair"),
     (
-        "1",
+        exit::FAILED,
+        "refused, or it failed; standard error says why",
+    ),
+    (exit::USAGE, "wrong arguments"),
+    CLOSED,
+];
+const CRASH: Statuses = &[
+    (exit::OK, "every state was as the contract allows"),
+    (exit::FAILED, "a state was not, or it failed"),
+    (exit::USAGE, "wrong arguments"),
+    CLOSED,
+];
+const CONFLICTS: Statuses = &[
+    (exit::OK, "every call answered as the model says"),
+    (
+        exit::FAILED,
         "one did not, or the share is below --at-least, or it failed",
     ),
-    ("2", "wrong arguments"),
+    (exit::USAGE, "wrong arguments"),
+    CLOSED,
 ];
 
 /// The pages of commands that use volumes, in the order of the commands.

@@ -2,8 +2,8 @@
 //!
 //! **Structure.** A [`Place`] is a Unix socket that answers HTTP, or a file that is written again
 //! every few seconds (for the textfile collector of the node exporter); [`text`] is what stands
-//! there. One thread serves it. **Invariants.** Who may read is a matter of the file's mode and
-//! directory. A request is read up to its first empty line, bounded in bytes and time, and never
+//! there. One thread serves it. **Invariants.** The file's mode and directory decide which users
+//! may read. A request is read up to its first empty line, bounded in bytes and time, and never
 //! obeyed. A file is replaced whole. **Crash.** A file or socket stays behind; the next mount
 //! replaces it.
 
@@ -134,7 +134,7 @@ impl Drop for Metrics {
     }
 }
 
-/// Makes the socket, in place of one that nobody listens on.
+/// Makes the socket, in place of one that no process listens on.
 fn listen(path: &Path) -> Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {

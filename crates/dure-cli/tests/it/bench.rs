@@ -164,7 +164,7 @@ fn the_lines_of_the_original_come_before_the_table() {
     };
     assert!(ncpu == 1.0 && works >= 1.0);
     assert!((works / secs - rate).abs() < rate / 1000.0, "{numbers:?}");
-    assert!(text.contains("vs first"), "{text}");
+    assert!(text.contains("time vs"), "{text}");
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_volume_is_measured_young_and_aged() {
         "aged",
         "--workload",
         "overwrite-fsync",
-        "--fill",
+        "--full",
         "3",
         "--churn",
         "2",

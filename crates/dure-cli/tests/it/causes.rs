@@ -3,13 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "tests panic")]
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::program::{as_user, can_mount, errors, printed, refused, text, told, volume};
 
 const NOBODY: u32 = 65534;
 
-/// A folder with a volume `v.img`, a cut copy of it, an image of zeros, a file and a directory.
+/// A folder with a volume `v.img`, a cut copy of it, one whose first superblock is destroyed, an image
+/// of zeros, an empty one, a file and a directory.
 fn place() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let whole = volume(folder.path());
@@ -17,6 +19,10 @@ fn place() -> tempfile::TempDir {
     fs::copy(&whole, path("short.img")).unwrap();
     let short = File::options().write(true).open(path("short.img"));
     short.unwrap().set_len(8 << 20).unwrap();
+    fs::copy(&whole, path("bad.img")).unwrap();
+    let bad = File::options().write(true).open(path("bad.img")).unwrap();
+    bad.write_at(&[0; 4096], 0).unwrap();
+    File::create(path("empty.img")).unwrap();
     let zero = File::create(path("zero.img")).unwrap();
     zero.set_len(64 << 20).unwrap();
     fs::write(path("file"), "hello").unwrap();
@@ -25,7 +31,7 @@ fn place() -> tempfile::TempDir {
 }
 
 /// A command, and words of what it says.
-const CAUSES: [(&str, &[&str]); 25] = [
+const CAUSES: [(&str, &[&str]); 31] = [
     (
         "mount no-such.img m",
         &["no-such.img: cannot find it", "`dure mkfs` makes"],
@@ -44,11 +50,18 @@ const CAUSES: [(&str, &[&str]); 25] = [
         &[
             "zero.img: not a dure volume",
             "neither its first nor its last",
+            "nothing but zeros; `dure mkfs",
         ],
     ),
     (
         "mount short.img m",
-        &["short.img: the device has 8 MiB", "needs 64 MiB"],
+        &[
+            "short.img: the device has 8 MiB",
+            "needs 64 MiB",
+            "the copy is incomplete",
+            "copy the whole volume again",
+            "`dure rescue",
+        ],
     ),
     (
         "mount v.img m -o nonsense",
@@ -103,12 +116,37 @@ const CAUSES: [(&str, &[&str]); 25] = [
     ),
     ("put v.img no-such /x", &["read", "no-such: No such file"]),
     ("umount m", &["m: nothing is mounted there"]),
-    ("check zero.img", &["zero.img: not a dure volume"]),
+    (
+        "check zero.img",
+        &["zero.img: not a dure volume", "; `dure mkfs"],
+    ),
+    (
+        "info empty.img",
+        &["it is empty; `dure mkfs --force --size"],
+    ),
+    ("info short.img", &["the copy is incomplete"]),
+    (
+        "check short.img",
+        &["short.img: the copy is incomplete", "`dure rescue"],
+    ),
+    (
+        "check bad.img",
+        &[
+            "bad.img: errors are left",
+            "`dure check --repair",
+            "--undo FILE",
+        ],
+    ),
+    ("get v.img /no m", &["v.img: stat /no: no such file"]),
+    (
+        "put v.img file /no/dir/x",
+        &["v.img: open /no/dir/x: no such file"],
+    ),
     ("top m", &["m: not mounted", "`dure info --journal`"]),
 ];
 
 #[test]
-fn twenty_five_causes_are_told() {
+fn causes_are_told_with_the_next_step() {
     let folder = place();
     // What is in the folder, or says that it is not, is meant there; the rest is an option or a path
     // of a volume.

@@ -2,9 +2,9 @@
 //! they become urgent.
 //!
 //! **Problem.** One thread for all cores bounds what they write together, and what it writes lands
-//! in its own partition, whoever made it. **Structure.** A [`Worker`] for each NUMA node and eight
-//! of its cores, bound to them, serves the partitions of these cores: it writes their inodes back
-//! and commits their journals, in their partitions ([`dure_store::serve`]). The first one, the
+//! in its own partition, whichever task made it. **Structure.** A [`Worker`] for each NUMA node and
+//! eight of its cores, bound to them, serves the partitions of these cores: it writes their inodes
+//! back and commits their journals, in their partitions ([`dure_store::serve`]). The first one, the
 //! leader, also does what there is once for the volume ([`round`]). A worker sleeps while there is
 //! nothing to do. An operation that leaves a log half full wakes the worker of that log, and one that
 //! finds half of the nodes dirty that may be, so that a checkpoint makes room before an operation

@@ -10,7 +10,7 @@ impl FileSystem {
     /// The attributes of an inode.
     ///
     /// # Errors
-    /// Of reading a directory's buckets, once per directory.
+    /// Those of reading a directory's buckets, once per directory.
     pub fn attributes(&self, inode: &InodeRef) -> Result<Attributes> {
         self.0.names.attributes(inode)
     }
@@ -18,7 +18,7 @@ impl FileSystem {
     /// The attributes that decide about permissions.
     ///
     /// # Errors
-    /// As [`FileSystem::attributes`].
+    /// Those of [`FileSystem::attributes`].
     pub fn permissions(&self, inode: &InodeRef) -> Result<Permissions> {
         self.0.names.permissions(inode)
     }
@@ -29,7 +29,7 @@ impl FileSystem {
         self.0.inodes.attribute_cache.get(id)
     }
 
-    /// As `FileSystem::permissions`, if they are cached; takes no lock and writes nothing shared.
+    /// Like `FileSystem::permissions`, if they are cached; takes no lock and writes nothing shared.
     #[must_use]
     pub fn peek_permissions(&self, id: InodeId) -> Option<Permissions> {
         self.0.inodes.permissions_at_hand(id)
@@ -38,7 +38,7 @@ impl FileSystem {
     /// Sets attributes, and returns all of them.
     ///
     /// # Errors
-    /// As [`FileSystem::change_attributes`].
+    /// Those of [`FileSystem::change_attributes`].
     pub fn set_attributes(&self, inode: &InodeRef, set: &SetAttributes) -> Result<Attributes> {
         self.change_attributes(inode, set)?;
         self.attributes(inode)

@@ -118,16 +118,16 @@ impl FileSystem {
     /// A reference to the inode; `None` if it was deleted, or its number reused.
     ///
     /// # Errors
-    /// Of reading its node.
+    /// Those of reading its node.
     pub fn pin(&self, id: InodeId) -> Result<Option<InodeRef>> {
         self.0.names.pin(id)
     }
 
-    /// As [`FileSystem::lookup`]; caches the answer for [`FileSystem::peek`], even that there is no
-    /// such name.
+    /// Like [`FileSystem::lookup`]; caches the answer for [`FileSystem::peek`], even that there is
+    /// no such name.
     ///
     /// # Errors
-    /// As [`FileSystem::lookup`].
+    /// Those of [`FileSystem::lookup`].
     pub fn look_up_and_remember(
         &self,
         directory: &InodeRef,

@@ -22,7 +22,7 @@ impl FileSystem {
     /// Makes a directory.
     ///
     /// # Errors
-    /// As `create`.
+    /// Those of `create`.
     pub fn mkdir(&self, directory: &InodeRef, name: &[u8], new: &NewInode) -> Result<InodeRef> {
         let new = New::Directory(new);
         self.0.names.make(directory, name, new, |made, _| made)
@@ -31,8 +31,8 @@ impl FileSystem {
     /// Makes a symbolic link to `target`.
     ///
     /// # Errors
-    /// As `create`; `NotFound` for an empty target, `NameTooLong` beyond 4095 bytes, `Invalid` for
-    /// NUL.
+    /// Those of `create`; `NotFound` for an empty target, `NameTooLong` beyond 4095 bytes,
+    /// `Invalid` for NUL.
     pub fn symlink(
         &self,
         directory: &InodeRef,
@@ -66,7 +66,7 @@ impl FileSystem {
     /// may name it; otherwise it is deleted when its last reference is dropped, or after a crash.
     ///
     /// # Errors
-    /// As `create`.
+    /// Those of `create`.
     pub fn temporary(&self, directory: &InodeRef, new: &NewInode) -> Result<InodeRef> {
         self.0.names.temporary(directory, new)
     }
@@ -89,11 +89,11 @@ impl FileSystem {
         self.0.names.remove(directory, name, removed).map(drop)
     }
 
-    /// As [`FileSystem::unlink`], and returns the inode if that was its last name: it is deleted
+    /// Like [`FileSystem::unlink`], and returns the inode if that was its last name: it is deleted
     /// when its last reference is dropped.
     ///
     /// # Errors
-    /// As [`FileSystem::unlink`].
+    /// Those of [`FileSystem::unlink`].
     pub fn unlink_and_keep(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
         let removed = (Removal::Unlink, Nameless::Kept);
         self.0.names.remove(directory, name, removed)
@@ -108,11 +108,11 @@ impl FileSystem {
         self.0.names.remove(directory, name, removed).map(drop)
     }
 
-    /// As [`FileSystem::rmdir`], and returns the directory, which is deleted when its last
+    /// Like [`FileSystem::rmdir`], and returns the directory, which is deleted when its last
     /// reference is dropped.
     ///
     /// # Errors
-    /// As [`FileSystem::rmdir`].
+    /// Those of [`FileSystem::rmdir`].
     pub fn rmdir_and_keep(&self, directory: &InodeRef, name: &[u8]) -> Result<Option<InodeRef>> {
         let removed = (Removal::Rmdir, Nameless::Kept);
         self.0.names.remove(directory, name, removed)
@@ -138,11 +138,11 @@ impl FileSystem {
         renamed.map(drop)
     }
 
-    /// As [`FileSystem::rename`], and returns the inode whose last name was taken, if there is one:
-    /// it is deleted when its last reference is dropped.
+    /// Like [`FileSystem::rename`], and returns the inode whose last name was taken, if there is
+    /// one: it is deleted when its last reference is dropped.
     ///
     /// # Errors
-    /// As [`FileSystem::rename`].
+    /// Those of [`FileSystem::rename`].
     pub fn rename_and_keep(
         &self,
         from: (&InodeRef, &[u8]),
@@ -152,11 +152,11 @@ impl FileSystem {
         self.0.names.rename(from, to, mode, Nameless::Kept)
     }
 
-    /// As [`FileSystem::rename_and_keep`], and gives the old name to a new inode of any type but
+    /// Like [`FileSystem::rename_and_keep`], and gives the old name to a new inode of any type but
     /// directory and symlink, at the same moment: `RENAME_WHITEOUT`.
     ///
     /// # Errors
-    /// As [`FileSystem::rename`]; `Invalid` for an exchange.
+    /// Those of [`FileSystem::rename`]; `Invalid` for an exchange.
     pub fn rename_leaving(
         &self,
         from: (&InodeRef, &[u8]),

@@ -1,9 +1,11 @@
 //! Reading.
 
+use std::ops::Range;
+
 use dure_store::error::Result;
 use dure_store::units::to_u64;
 
-use crate::file::{Begun, ReadMode, UnderWay, regular};
+use crate::file::{Advice, Begun, ReadMode, UnderWay, regular};
 use crate::inode::InodeRef;
 use crate::volume::FileSystem;
 
@@ -32,7 +34,7 @@ impl FileSystem {
     /// submitted to the device, and the call returns meanwhile.
     ///
     /// # Errors
-    /// As [`FileSystem::read`].
+    /// Those of [`FileSystem::read`].
     pub fn begin_read(&self, inode: &InodeRef, offset: u64, buf: &mut [u8]) -> Result<Begun> {
         let inode = regular(inode)?;
         let begun = self
@@ -50,7 +52,7 @@ impl FileSystem {
     /// Returns how many bytes are read; waits for the device.
     ///
     /// # Errors
-    /// As [`FileSystem::read`].
+    /// Those of [`FileSystem::read`].
     pub fn end_read(
         &self,
         inode: &InodeRef,
@@ -68,7 +70,7 @@ impl FileSystem {
         }
     }
 
-    /// Ends a read whose bytes nobody wants any more; waits for nothing.
+    /// Ends a read whose bytes are not wanted any more; waits for nothing.
     pub fn cancel_read(&self, under_way: UnderWay) {
         self.0.files.give_readings_up(under_way.0);
     }
@@ -83,6 +85,17 @@ impl FileSystem {
     /// Looks whether reads that were begun have got further, and waits for nothing.
     pub fn poll_reads(&self) {
         self.0.store.region.poll();
+    }
+
+    /// Takes a hint about `bytes` of a file: pages that will be needed are read ahead, as many as a
+    /// part of the page cache holds, and those that will not leave memory if they were written back.
+    /// Nothing is waited for but the inode lock; without a page cache nothing happens.
+    ///
+    /// # Errors
+    /// `Invalid` when the inode is not a regular file.
+    pub fn advise(&self, inode: &InodeRef, bytes: Range<u64>, advice: Advice) -> Result<()> {
+        self.0.files.advise(regular(inode)?, &bytes, advice);
+        Ok(())
     }
 
     /// Whether such a read would wait for the medium or for another task, as far as can be told

@@ -18,9 +18,9 @@ impl FileSystem {
         }
     }
 
-    /// Whether [`FileSystem::fsync`] would wait for the medium, or for so many pages that somebody
-    /// who serves others had better not, as far as can be told without waiting. It may be different
-    /// a moment later.
+    /// Whether [`FileSystem::fsync`] would wait for the medium, or for so many pages that a task
+    /// that serves others should not wait for them, as far as can be told without waiting. It may
+    /// be different a moment later.
     #[must_use]
     pub fn fsync_waits(&self, inode: &InodeRef) -> bool {
         let body = self.0.files.body;

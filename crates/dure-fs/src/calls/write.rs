@@ -19,11 +19,11 @@ impl FileSystem {
             .write(Room::Part, regular(inode)?, (offset, data), stamp)
     }
 
-    /// The same, but when there is no room for all of at most 1 MiB (a quarter of the page cache,
-    /// if that is less) nothing is written.
+    /// Like [`FileSystem::write`], but when there is no room for all of at most 1 MiB (a quarter of
+    /// the page cache, if that is less) nothing is written.
     ///
     /// # Errors
-    /// As [`FileSystem::write`].
+    /// Those of [`FileSystem::write`].
     pub fn write_whole(
         &self,
         inode: &InodeRef,
@@ -36,11 +36,11 @@ impl FileSystem {
             .write(Room::Whole, regular(inode)?, (offset, data), stamp)
     }
 
-    /// Writes what somebody else has accepted already, the kernel's cache for instance: it may take of
+    /// Writes what has been accepted already, by the kernel's cache for instance: it may take of
     /// the blocks that [`FileSystem::promise_room`] keeps. Otherwise as [`FileSystem::write`].
     ///
     /// # Errors
-    /// As [`FileSystem::write`].
+    /// Those of [`FileSystem::write`].
     pub fn write_promised(
         &self,
         inode: &InodeRef,
@@ -85,7 +85,7 @@ impl FileSystem {
     /// of the page cache, if that is less) are atomic; longer ones are several.
     ///
     /// # Errors
-    /// As [`FileSystem::write`].
+    /// Those of [`FileSystem::write`].
     pub fn append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
         self.0.files.append(regular(inode)?, data)
     }

@@ -19,7 +19,7 @@ impl FileSystem {
     /// The names of all extended attributes.
     ///
     /// # Errors
-    /// Of reading its nodes.
+    /// Those of reading its nodes.
     pub fn list_xattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
         self.0.xattrs.list(inode)
     }
@@ -28,7 +28,7 @@ impl FileSystem {
     /// bits.
     ///
     /// # Errors
-    /// As [`FileSystem::set_xattr_by`].
+    /// Those of [`FileSystem::set_xattr_by`].
     pub fn set_xattr(
         &self,
         inode: &InodeRef,
@@ -39,7 +39,7 @@ impl FileSystem {
         self.set_xattr_by(inode, name, value, (mode, SetGid::Keep))
     }
 
-    /// As `FileSystem::set_xattr`, for a caller that may have to clear set-group-id.
+    /// Like `FileSystem::set_xattr`, for a caller that may have to clear set-group-id.
     ///
     /// # Errors
     /// `Exists`, `NoAttribute` by `mode`; `AttributeTooLarge` beyond 64 KiB, `NoSpace` beyond 128

@@ -4,12 +4,12 @@
 //! is deleted leaves holes.
 //!
 //! **Structure.** [`Cleaner::clean`] picks victims ([`victims`](dure_store::space::Space::victims): greedy when segments are
-//! short, cost-benefit otherwise), keeps allocation out of them, and asks the segment summaries who
-//! owns each live block. A node image is moved by making its node dirty: the next checkpoint writes
-//! it elsewhere ([`images`]). Data is read, verified, written elsewhere, and its slots changed by
-//! one operation per granule ([`batch`], [`data`]). Then everything is committed and checkpointed, which frees
-//! the old blocks. A checkpoint moves a page in the same way when the page's block cannot be
-//! written ([`replace`]).
+//! short, cost-benefit otherwise), keeps allocation out of them, and asks the segment summaries
+//! which inode or node owns each live block. A node image is moved by making its node dirty: the
+//! next checkpoint writes it elsewhere ([`images`]). Data is read, verified, written elsewhere, and
+//! its slots changed by one operation per granule ([`batch`], [`data`]). Then everything is
+//! committed and checkpointed, which frees the old blocks. A checkpoint moves a page in the same
+//! way when the page's block cannot be written ([`replace`]).
 //!
 //! # Invariants
 //! A summary is a hint: a block is moved only if its owner points to it, checked under the owner's

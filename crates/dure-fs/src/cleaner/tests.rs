@@ -423,7 +423,7 @@ fn race_the_cleaner_brought_a_freed_node_back() {
     fs.0.cleaner.move_slots(owned, &mut report).unwrap();
     assert_eq!(report.disowned, 1, "{report:?}");
     fs.0.store.commit_all().unwrap();
-    // Somebody gets the number again.
+    // Another file gets the number of the node.
     let mut found = false;
     for number in 1..40 {
         let other = create(&fs, number);

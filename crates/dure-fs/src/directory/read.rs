@@ -186,7 +186,7 @@ pub(crate) struct Sight {
     pub(crate) found: Found,
     node: NodeRef,
     index: u8,
-    /// Of the bucket.
+    /// The version of the bucket.
     version: u64,
 }
 
@@ -306,7 +306,7 @@ impl Directories {
     }
 
     /// Reads the node that holds the hash `from` together with its siblings behind it, if it is not in
-    /// memory: who lists goes on to them. The caller holds the directory.
+    /// memory: a task that lists goes on to them. The caller holds the directory.
     fn preload_buckets(&self, directory: &InodeState, from: u64) -> Result<()> {
         let directory = directory.directory();
         let known = directory.shortcuts.get(from);

@@ -151,7 +151,7 @@ impl SharedChanges {
         None
     }
 
-    /// As `subdirectories`, and resets the counts: the caller, which holds the directory
+    /// Like `subdirectories`, and resets the counts: the caller, which holds the directory
     /// exclusively, counts them elsewhere from now on.
     pub(crate) fn take_subdirectories(&mut self) -> i64 {
         let (came, went) = self.counts();

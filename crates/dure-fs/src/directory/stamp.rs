@@ -23,7 +23,7 @@ pub(crate) struct Fold {
 pub(crate) struct Stamps {
     /// An entry changed.
     pub(crate) mtime: Time,
-    /// As `mtime`, unless the times were set since.
+    /// Equal to `mtime`, unless the times were set since.
     pub(crate) ctime: Time,
 }
 

@@ -62,7 +62,7 @@ impl Turns {
 }
 
 impl DirectoryState {
-    /// Of an inode whose data begins with `data`.
+    /// The state of an inode whose data begins with `data`.
     pub(crate) fn new(data: &DataHead) -> DirectoryState {
         DirectoryState {
             owner: data.number(),

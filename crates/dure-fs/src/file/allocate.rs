@@ -51,7 +51,7 @@ pub enum AllocateMode {
     Punch,
     /// Make the range read as zeroes and have blocks; extends the file.
     Zero,
-    /// The same; the size stays.
+    /// Make the range read as zeroes and have blocks; the size stays.
     ZeroKeepSize,
 }
 
@@ -90,7 +90,7 @@ impl Drop for Growth<'_> {
 #[derive(Debug, Default)]
 struct Step {
     pages: Vec<u64>,
-    /// Of them those that replace a block.
+    /// How many of the pages replace a block.
     replaced: u32,
     /// Nodes that exist and that the operation changes.
     rewritten: u32,

@@ -131,7 +131,7 @@ impl Body {
         }
     }
 
-    /// The same of a write.
+    /// Whether a write would wait for the medium or for another task, as far as can be told.
     pub(crate) fn write_waits(
         self,
         files: &Files,
@@ -145,7 +145,7 @@ impl Body {
         }
     }
 
-    /// The same of an fsync.
+    /// Whether an fsync would wait for the medium or for another task, as far as can be told.
     pub(crate) fn fsync_waits(self, files: &Files, inode: &Inode) -> bool {
         match self {
             Body::Cached => files.fsync_cached_waits(inode),
@@ -260,8 +260,8 @@ impl Body {
         }
     }
 
-    /// The same of all pages behind byte `size`, where the file ends now. The slot of the page in
-    /// which it ends has zeroes behind the end.
+    /// Like `discard`, for all pages behind byte `size`, where the file ends now. The slot of the
+    /// page in which it ends has zeroes behind the end.
     pub(super) fn discard_behind(self, files: &Files, file: &mut FileState, size: u64) {
         match self {
             Body::Cached | Body::Direct => files.drop_behind(file, size),
@@ -303,16 +303,16 @@ impl Body {
         }
     }
 
-    /// The same of all files that have something to write when this begins. Returns the first
-    /// failure, after all others were tried.
+    /// Like `write_back`, for all files that have something to write when this begins. Returns the
+    /// first failure, after all others were tried.
     pub(crate) fn write_back_all(self, files: &Files) -> Result<()> {
         match self {
             Body::Cached | Body::Direct => files.write_back_all(),
         }
     }
 
-    /// The same of the files on the list of `core`, which the caller serves. Adds the pages written
-    /// to `pages`.
+    /// Like `write_back`, for the files on the list of `core`, which the caller serves. Adds the
+    /// pages written to `pages`.
     pub(crate) fn write_back_list(
         self,
         files: &Files,

@@ -48,7 +48,7 @@ impl Files {
         }
     }
 
-    /// As [`Files::delete_unpinned`], where no operation may begin.
+    /// Like [`Files::delete_unpinned`], where no operation may begin.
     pub(super) fn leave_deletion(&self, inode: &Inode) {
         if self.inodes.cache.claim(inode, 0) {
             self.leave_claimed(inode);
@@ -117,7 +117,7 @@ impl Files {
     }
 
     /// Reads the orphan slots and does what they ask for. The mount calls it before any other task
-    /// runs. Deletions of the inodes of `keep`, which somebody still uses, are left for the last of
+    /// runs. Deletions of the inodes of `keep`, which are still in use, are left for the last of
     /// the returned pins.
     ///
     /// The volume header has been written, so a damaged inode no longer refuses the mount. Its slot

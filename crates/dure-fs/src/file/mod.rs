@@ -4,16 +4,17 @@
 //! number of cores; what fsync promised must survive a crash, and no crash may show a page or a
 //! size that never was.
 //!
-//! **Structure.** [`map`] finds slots; `read`, `write`, `seek`, `truncate` and `allocate` are the
-//! calls, and `sync` makes what they did durable. They check their arguments, take [`ranges`], and
-//! ask the [`body`], which says where the content is: [`cached`], with pages in memory, or [`direct`],
-//! in persistent memory. `placing` is what both need before pages get other blocks.
+//! **Structure.** [`Files`] owns all of it. [`map`] finds slots; `write`, `seek`, `truncate` and
+//! `allocate` change and find data, and `sync` makes it durable. They check their arguments, take
+//! [`ranges`], and ask the [`body`], which says where the content is: [`cached`], with pages in memory,
+//! or [`direct`], in persistent memory. `placing` is what both need before pages get other blocks.
+//! `delete` frees what an inode owns when its last user leaves, and `relieve` makes room for inodes.
 //!
 //! **Policies.** `page_cache=dram`: pages live in DRAM and dirty ones are lost by a crash unless synced.
 //! `page_cache=none`: they are read and written where they lie.
 //! `range_lock=inode`, and `rwsem`, the baseline, whose readers have one count: the inode's
-//! reader/writer lock is the range lock. Readers of a file hold it shared, a writer exclusively. `tree`, `bitmap`, `segment`: writers of a contended
-//! file lock [`ranges`].
+//! reader/writer lock is the range lock. Readers of a file hold it shared, a writer exclusively.
+//! `tree`, `bitmap`, `segment`: writers of a contended file lock [`ranges`].
 //!
 //! # Invariants
 //! Lock order: range < write-back mutex < inode < lists. `file.size` >= `data.size`, and
@@ -23,6 +24,7 @@
 //!
 //! **On a crash** see `cached::writeback` and `truncate`.
 
+mod advise;
 mod allocate;
 pub(crate) mod body;
 mod bytes;
@@ -50,6 +52,7 @@ mod tests;
 mod truncate;
 mod write;
 
+pub use advise::Advice;
 pub use allocate::AllocateMode;
 pub use extents::Extents;
 pub use map::FILE_BYTES_MAX;
@@ -59,7 +62,7 @@ pub use state::Stamp;
 pub use sync::SyncScope;
 pub(crate) use write::Room;
 
-pub(crate) use cached::{Growth, PAGE_BYTES, PageCache, ReadAhead, Readings};
+pub(crate) use cached::{Growth, Misses, PAGE_BYTES, PageCache, ReadAhead, Readings};
 pub(crate) use marks::PendingMarks;
 pub(crate) use relieve::FilesOfInodes;
 pub(crate) use seek_hint::{SeekHint, VisibleSize};
@@ -125,6 +128,8 @@ pub(crate) struct Files {
     /// Where the content is.
     pub(crate) body: Body,
     pub(crate) pages: PageCache,
+    /// Pages that tasks are reading.
+    pub(crate) misses: Misses,
     /// Parts of files that the device is reading ahead.
     pub(crate) read_ahead: ReadAhead,
 }

@@ -27,8 +27,8 @@
 //! and pNOVA publish: all wait in order of arrival, and readers hold their range shared from the
 //! beginning of the call to its end, so that a read is one moment too. There each file has a range
 //! lock from the first call on, as the originals have: what a figure shows would otherwise depend
-//! on whether tasks had met before. Nobody waits in a circle: a task takes one range, before all
-//! locks of higher rank, and whoever waits for a range holds none of these.
+//! on whether tasks had contended before. No tasks wait in a circle: a task takes one range, before
+//! all locks of higher rank, and a task that waits for a range holds none of these.
 //!
 //! # Invariants
 //! A range is taken before any other lock of the file, and one per task. The range lock is made
@@ -130,7 +130,8 @@ impl Inode {
         Ranges { lock, wait }
     }
 
-    /// The same for a call that is about to take a range: where tasks queue, the file has one.
+    /// Like `ranges`, for a call that is about to take a range: where tasks queue, the file has a
+    /// lock.
     #[inline]
     pub(super) fn ranges_in(&self, files: &Files) -> Ranges<'_> {
         let ranges = self.ranges();
@@ -164,7 +165,7 @@ impl Inode {
         (self.state().seek_hint().size() >= first).then_some(held)
     }
 
-    /// The same in its turn: looks again where the file became shorter meanwhile.
+    /// Like `take_end`, in the task's turn: looks again where the file became shorter meanwhile.
     fn await_end<'i>(&self, lock: &'i RangeLock<RANGE>, offset: u64) -> Range<'i> {
         for _ in 0..LOOKS_MAX {
             let first = offset.min(self.state().seek_hint().size());

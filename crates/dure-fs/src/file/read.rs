@@ -1,4 +1,4 @@
-//! Reading: in one call, or in two with the device at work between them.
+//! What a read says and returns; [`super::body`] has the ways to read.
 
 use super::Readings;
 

@@ -179,7 +179,7 @@ impl Stretches {
 pub(crate) struct VisibleSize(AtomicU64);
 
 impl VisibleSize {
-    /// Of a file of this size.
+    /// The size of a file of `size` bytes.
     pub(crate) fn new(size: u64) -> VisibleSize {
         VisibleSize(AtomicU64::new(size))
     }

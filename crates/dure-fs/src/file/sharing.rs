@@ -34,7 +34,7 @@ struct Contended {
     sync_rounds: SyncRounds,
 }
 
-/// Of overwrites without a page cache.
+/// What overwrites without a page cache share.
 #[derive(Debug, Default)]
 pub(crate) struct Overwrites {
     /// Shared by them, exclusive to all else that changes the map.
@@ -76,7 +76,7 @@ impl Sharing {
         self.contended().map(|contended| &contended.growth)
     }
 
-    /// Of overwrites without a page cache.
+    /// What overwrites without a page cache share; `None`: the file is not contended.
     #[inline]
     pub(super) fn overwrites(&self) -> Option<&Overwrites> {
         self.contended().map(|contended| &contended.overwrites)

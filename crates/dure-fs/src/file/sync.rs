@@ -37,7 +37,7 @@ impl Files {
     /// memory.
     ///
     /// # Errors
-    /// As [`fsync`](crate::volume::FileSystem::fsync).
+    /// Those of [`fsync`](crate::volume::FileSystem::fsync).
     #[inline]
     pub(super) fn end_data_call(&self, inode: &Arc<Inode>) -> Result<()> {
         match self.options.absorbs_all {
@@ -69,7 +69,7 @@ impl Files {
         }
     }
 
-    /// The same of a file that tasks contend for, times included: they share rounds.
+    /// Syncs a file that tasks contend for, times included: they share rounds.
     fn sync_contended(&self, inode: &Arc<Inode>, rounds: &SyncRounds) -> Result<()> {
         if let Some(marks) = self.marks_if_clean(inode) {
             return self.commit_inode(inode, SyncScope::All, marks);

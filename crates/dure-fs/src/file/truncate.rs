@@ -147,7 +147,7 @@ impl Files {
     /// the end stay hidden, as between two steps of a truncate.
     ///
     /// # Errors
-    /// As [`Files::free_contents`].
+    /// Those of [`Files::free_contents`].
     pub(crate) fn resume_truncate(
         &self,
         inode: &InodeRef,

@@ -10,7 +10,8 @@ pub(crate) trait Above: fmt::Debug + Send + Sync {
     /// caller holds no lock.
     fn delete_unpinned(&self, inode: &Inode);
 
-    /// The same where no operation may begin: its orphan slot stays, and the next mount deletes it.
+    /// Like `delete_unpinned`, where no operation may begin: its orphan slot stays, and the next
+    /// mount deletes it.
     fn leave_deletion(&self, inode: &Inode);
 
     /// Writes some inodes back that nothing could evict before, if they crowd the cache. The caller

@@ -22,8 +22,8 @@ use crate::volume::AccessTime;
 const DAY_NANOS: u64 = 24 * 3600 * SECOND_NANOS;
 
 /// What decides whether a read is to be noted: a read of a cached page looks at nothing else. Times
-/// in ns since 1970. Relaxed: who changes a time holds the inode exclusively, but for readers and
-/// overwrites, which publish nothing else by it.
+/// in ns since 1970. Relaxed: a task that changes a time holds the inode exclusively, but for
+/// readers and overwrites, which publish nothing else by it.
 #[derive(Debug)]
 pub(crate) struct AccessTimeCell {
     /// The latest read that the inode's data lacks; 0: none. Written by readers under the inode's
@@ -41,7 +41,7 @@ impl AccessTime {
         self.wants_at(nanos(atime), nanos(mtime).max(nanos(ctime)), nanos(now))
     }
 
-    /// The same in ns since 1970; `changed`: the later one of mtime and ctime.
+    /// Like `wants`, in ns since 1970; `changed`: the later one of mtime and ctime.
     #[inline]
     fn wants_at(self, atime: u64, changed: u64, now: u64) -> bool {
         match self {
@@ -53,7 +53,7 @@ impl AccessTime {
 }
 
 impl AccessTimeCell {
-    /// Of an inode whose data begins with `data`.
+    /// The times of an inode whose data begins with `data`.
     pub(super) fn new(data: &DataHead) -> AccessTimeCell {
         AccessTimeCell {
             pending: AtomicU64::new(0),

@@ -261,7 +261,7 @@ impl AttributeCache {
         put(&self.plain, id, same, part.encode(id), holds);
     }
 
-    /// As `AttributeCache::put_plain`, for the data part.
+    /// Like `AttributeCache::put_plain`, for the data part.
     pub(super) fn put_data(&self, id: InodeId, part: &DataPart, holds: impl FnOnce() -> bool) {
         let same = self.data(id).map(|there| there == *part);
         put(&self.data, id, same, part.encode(id), holds);

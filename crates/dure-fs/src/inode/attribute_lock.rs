@@ -1,4 +1,4 @@
-//! The attributes of an inode, and the lock of those who change them.
+//! The attributes of an inode, and the lock of the tasks that change them.
 //!
 //! **Problem.** chmod and setxattr, link, unlink and rename commute with reads and overwrites of
 //! the file's data. They must not keep these out, nor write a line that all of them read.

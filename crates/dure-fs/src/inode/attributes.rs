@@ -231,7 +231,8 @@ impl Inode {
         self.data_part_with(state, &self.data_head())
     }
 
-    /// As `Inode::data_part`, of the head as logged; the caller keeps other tasks from adding pages.
+    /// Like `Inode::data_part`, with the head as logged; the caller keeps other tasks from adding
+    /// pages.
     fn data_part_with(&self, state: &InodeState, data: &DataHead) -> DataPart {
         let (mtime, ctime) = state.data_times(data);
         let (size, blocks) = match state.if_file() {

@@ -114,9 +114,9 @@ impl InodeCache {
     }
 
     /// Tells the inodes what they belong to, and what is above them.
-    pub(crate) fn attach(&self, inodes: &Inodes, above: impl Fn() -> Box<dyn Above>) {
+    pub(crate) fn attach(&self, inodes: &Inodes, above: &Arc<dyn Above>) {
         for place in &self.places {
-            let home = Arc::new(Home::new(inodes, above()));
+            let home = Arc::new(Home::new(inodes, Arc::clone(above)));
             assert!(
                 place.home.set(home).is_ok(),
                 "the inode cache is attached to a second volume"

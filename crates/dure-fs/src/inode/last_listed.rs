@@ -1,11 +1,11 @@
-//! What was listed last, for who asks for the attributes of all of it next.
+//! What was listed last, for a task that asks for the attributes of all of it next.
 //!
 //! **Problem.** `ls -l` asks for one inode after the other, in the order of a listing, which is not
 //! that of their nodes: on a cold volume that is a request for each node. **Structure.** Each core
-//! remembers the inodes that it has listed last. Who finds the node of one of them missing reads it
-//! together with those of the inodes behind it. Nothing is read for listings that nobody follows.
-//! **Invariants.** A hint: what it says may be gone, and a task that was moved to another core finds
-//! nothing. **On a crash** nothing of this remains.
+//! remembers the inodes that it has listed last. A task that finds the node of one of them missing
+//! reads it together with those of the inodes behind it. Nothing is read for listings that no task
+//! follows. **Invariants.** A hint: what it says may be gone, and a task that was moved to another
+//! core finds nothing. **On a crash** nothing of this remains.
 
 use dure_store::units::{Ino, Nid};
 use dure_sync::{Mutex, PerCore};

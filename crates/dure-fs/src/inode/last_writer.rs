@@ -1,13 +1,13 @@
 //! The last writer of a granule, remembered.
 //!
 //! **Problem.** Operations and fsync ask for the last writer of an inode's granules. The node knows
-//! it, but only under the granule's lock, whose line all who ask would write. **Structure.**
+//! it, but only under the granule's lock, whose line every asking task would write. **Structure.**
 //! [`LastWriter`] is a word: the mark, once a task has looked it up or changed the granule.
 //!
 //! **Invariants.** A task that changes the granule of an inode that others know sets the word
-//! before it releases what excludes other writers. Who asks without being excluded may get the
-//! writer before that one: the two are concurrent, and may survive in either order. **On a crash**
-//! nothing remains.
+//! before it releases what excludes other writers. A task that asks without being excluded may get
+//! the writer before that one: the two are concurrent, and may survive in either order. **On a
+//! crash** nothing remains.
 
 use dure_store::units::Mark;
 use dure_sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,19 +1,20 @@
 //! Inodes in memory.
 //!
 //! **Problem.** Many cores use many inodes; an inode that was unlinked while open must live on
-//! until its last user leaves, and must not outlive a crash. **Structure.** An [`Inode`] is the one
-//! object in memory for an inode number, found through the sharded [`InodeCache`]. [`InodeRef`] is
-//! a pin (`pin.rs`). [`InodePools`] give out free inode numbers per partition, [`Orphans`] the
-//! slots that name unlinked inodes on the medium.
+//! until its last user leaves, and must not outlive a crash. **Structure.** [`Inodes`] owns them. An
+//! [`Inode`] is the one object in memory for an inode number, found through the sharded [`InodeCache`].
+//! [`InodeRef`] is a pin (`pin.rs`). [`InodePools`] give out free inode numbers per partition,
+//! [`Orphans`] the slots that name unlinked inodes on the medium. What takes their content apart is
+//! above them, and reached through [`Above`].
 //!
 //! **Invariants.** There is at most one `Inode` per number. Attributes and data are in their
-//! granules only. Data changes under the exclusive inode lock, so it stays as it is for all who
-//! hold the lock, but for times and slots that overwrites without a page cache change
+//! granules only. Data changes under the exclusive inode lock, so it stays as it is for every task
+//! that holds the lock, but for times and slots that overwrites without a page cache change
 //! ([`crate::file`], `direct`); attributes have a lock of their own ([`attribute_lock`]). An
-//! operation that stores one of the two depends on the last writer of the other. An inode whose link
-//! count is 0 has an orphan slot until it is freed. Exactly one caller claims an inode for deletion;
-//! from then on no task can pin it. **On a crash** the orphan slots name what must be freed at the
-//! next mount.
+//! operation that stores one of the two depends on the last writer of the other. An inode whose
+//! link count is 0 has an orphan slot until it is freed. Exactly one caller claims an inode for
+//! deletion; from then on no task can pin it. **On a crash** the orphan slots name what must be
+//! freed at the next mount.
 
 mod above;
 mod access_time;
@@ -92,6 +93,8 @@ pub(crate) const LINKS_MAX: u32 = 1 << 31;
 /// What the mount options say about inodes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InodeOptions {
+    /// Where new inodes get their numbers.
+    pub(crate) alloc: AllocPolicy,
     pub(crate) read_only: bool,
     /// When reads of a file or symbolic link change its access time, and those of a directory.
     pub(crate) access_times: (AccessTime, AccessTime),
@@ -133,12 +136,7 @@ pub(crate) struct InodeShares {
 
 impl Inodes {
     /// Those of a store that was just mounted; none is in memory.
-    pub(crate) fn new(
-        store: Arc<Store>,
-        alloc: AllocPolicy,
-        options: InodeOptions,
-        shares: InodeShares,
-    ) -> Inodes {
+    pub(crate) fn new(store: Arc<Store>, options: InodeOptions, shares: InodeShares) -> Inodes {
         let InodeShares { cores, .. } = shares;
         let counters = InodeCounters::default();
         counters.used.add(store.inodes_found);
@@ -147,7 +145,7 @@ impl Inodes {
             options,
             cache: InodeCache::new(shares.inodes, cores),
             attribute_cache: Arc::new(AttributeCache::new(shares.table_bytes)),
-            pools: InodePools::new(cores, alloc),
+            pools: InodePools::new(cores, options.alloc),
             orphans: Orphans::new(cores),
             access_times: AccessTimes::new(cores),
             last_listed: LastListed::new(cores),
@@ -208,7 +206,7 @@ impl Inode {
         }
     }
 
-    /// As `Inode::new`, where the type is known.
+    /// Like `Inode::new`, where the type is known.
     #[inline]
     pub(crate) fn made(
         home: Arc<Home>,
@@ -252,7 +250,7 @@ impl Inode {
     }
 
     /// When it was made: the times of its data until any is stored. Not from its attributes, where
-    /// readers of the data would contend with those who change them.
+    /// readers of the data would contend with tasks that change them.
     fn birth(&self) -> Time {
         match self.birth {
             0 => self.attributes().btime,

@@ -240,7 +240,7 @@ impl InodeRef {
         }
     }
 
-    /// The same use, with a pin of its own: the count does not tell references of one slot apart.
+    /// This use, with a pin of its own: the count does not tell references of one slot apart.
     fn into_counted(self) -> InodeRef {
         let pin = Inode::counted(self.inode());
         // What `self` had goes back now, and is not the last pin.

@@ -37,7 +37,7 @@ enum Content {
 }
 
 impl InodeState {
-    /// Of an inode whose data begins with `data`.
+    /// The state of an inode whose data begins with `data`.
     pub(super) fn new(kind: FileKind, data: &DataHead, gone: bool) -> InodeState {
         let content = match kind {
             FileKind::File => Content::File(FileState::new(data)),
@@ -66,7 +66,7 @@ impl InodeState {
         self.if_file().expect("the inode is a regular file")
     }
 
-    /// As [`InodeState::if_file`], to be changed.
+    /// Like [`InodeState::if_file`], to be changed.
     #[inline]
     pub(crate) fn if_file_mut(&mut self) -> Option<&mut FileState> {
         match &mut self.content {
@@ -75,7 +75,7 @@ impl InodeState {
         }
     }
 
-    /// As [`InodeState::file`], to be changed.
+    /// Like [`InodeState::file`], to be changed.
     #[inline]
     pub(crate) fn file_mut(&mut self) -> &mut FileState {
         self.if_file_mut().expect("the inode is a regular file")
@@ -96,7 +96,7 @@ impl InodeState {
         self.if_directory().expect("the inode is a directory")
     }
 
-    /// As [`InodeState::directory`], to be changed.
+    /// Like [`InodeState::directory`], to be changed.
     #[inline]
     pub(crate) fn directory_mut(&mut self) -> &mut DirectoryState {
         match &mut self.content {

@@ -51,13 +51,13 @@ use crate::ranks::{ATTRIBUTES, INODE, WRITEBACK};
 pub(crate) struct Home {
     store: Weak<Store>,
     /// For the deletion at the last unpin.
-    above: Box<dyn Above>,
+    above: Arc<dyn Above>,
     attribute_cache: Arc<AttributeCache>,
     file_lock: Policy,
 }
 
 impl Home {
-    pub(super) fn new(inodes: &Inodes, above: Box<dyn Above>) -> Home {
+    pub(super) fn new(inodes: &Inodes, above: Arc<dyn Above>) -> Home {
         Home {
             store: Arc::downgrade(&inodes.store),
             above,
@@ -123,7 +123,7 @@ pub(super) struct ForContent {
     lock: PerCoreRwLock<INODE, InodeState>,
     /// Held over write-back, truncate and allocation, before the lock.
     writeback: Mutex<WRITEBACK, ()>,
-    /// Of the data part.
+    /// How far the data part is on its way into the cache.
     level: Level,
 }
 const _: () = assert!(size_of::<ForContent>() == 3 * 64);
@@ -157,7 +157,7 @@ pub(super) struct ForAttributes {
     lock: Mutex<ATTRIBUTES, AttributeState>,
     writer: LastWriter,
     xattrs: SequenceCount,
-    /// Of the plain part.
+    /// How far the plain part is on its way into the cache.
     level: Level,
 }
 
@@ -229,7 +229,7 @@ impl<'i> StateLock<'i> {
         self.0.content.lock.try_read()
     }
 
-    /// As `StateLock::read`; several inodes only in ascending number.
+    /// Like `StateLock::read`; several inodes only in ascending number.
     pub(crate) fn read_ordered(self) -> PerCoreReadGuard<'i, INODE, InodeState> {
         self.0.content.lock.read_ordered()
     }
@@ -281,14 +281,14 @@ impl<'i> StateLock<'i> {
         guard
     }
 
-    /// As `StateLock::write`; several inodes only in ascending number.
+    /// Like `StateLock::write`; several inodes only in ascending number.
     pub(crate) fn write_ordered(self) -> RwLockWriteGuard<'i, INODE, InodeState> {
         let mut guard = self.0.content.lock.write_ordered();
         self.locked_exclusive(&mut guard);
         guard
     }
 
-    /// As `StateLock::write`, if that needs no waiting.
+    /// Like `StateLock::write`, if that needs no waiting.
     pub(crate) fn try_write(self) -> Option<RwLockWriteGuard<'i, INODE, InodeState>> {
         let mut guard = self.0.content.lock.try_write()?;
         self.locked_exclusive(&mut guard);
@@ -364,7 +364,7 @@ impl<'i> StateLock<'i> {
         }
     }
 
-    /// As `StateLock::asked`, for a caller that needs the permissions only.
+    /// Like `StateLock::asked`, for a caller that needs the permissions only.
     pub(super) fn asked_who_may(
         self,
         _state: &PerCoreReadGuard<'_, INODE, InodeState>,

@@ -1,11 +1,11 @@
 //! The write-back lock of an inode: held over write-back, truncate, allocation, and a write without
 //! a page cache.
 //!
-//! **Problem.** Whoever changes the map looks at it, copies data, and then names it, so it excludes
-//! the others from its first look to its last change. Overwrites of different pages of one file need
-//! not exclude each other. **Structure.** A mutex; once the file is contended, and for overwrites
-//! without a page cache, also a reader/writer lock: they share it and take no mutex, all others take
-//! both.
+//! **Problem.** A task that changes the map looks at it, copies data, and then names it, so it
+//! excludes the others from its first look to its last change. Overwrites of different pages of one
+//! file need not exclude each other. **Structure.** A mutex; once the file is contended, and for
+//! overwrites without a page cache, also a reader/writer lock: they share it and take no mutex, all
+//! others take both.
 //!
 //! **Invariants.** The second lock is made by a holder of the mutex, which changes nothing after
 //! that. Before it is made, a holder of the mutex excludes overwrites too: they have no lock to share.
@@ -34,7 +34,7 @@ impl Inode {
         }
     }
 
-    /// The same, if that needs no waiting.
+    /// Like `lock_writeback`, if that needs no waiting.
     pub(crate) fn try_lock_writeback(&self) -> Option<HeldWriteback<'_>> {
         let _mutex = self.state().writeback().try_lock()?;
         let _overwrites = match self.overwrites() {

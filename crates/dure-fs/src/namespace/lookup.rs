@@ -118,13 +118,13 @@ impl Names {
         self.look_up_in_bucket(directory, name)
     }
 
-    /// As `Names::look_up`, with the bucket locked. The caller holds no lock of an inode.
+    /// Like `Names::look_up`, with the bucket locked. The caller holds no lock of an inode.
     fn look_up_in_bucket(&self, directory: &InodeRef, name: Name<'_>) -> Result<Option<InodeRef>> {
         let state = directory.inode().state().read();
         self.look_up_settled(directory, &state, name, |_| ())
     }
 
-    /// As `Names::look_up`, with the bucket locked, so that no task changes the entry meanwhile.
+    /// Like `Names::look_up`, with the bucket locked, so that no task changes the entry meanwhile.
     /// `show` gets the answer before the bucket is unlocked. The caller holds the directory shared.
     pub(super) fn look_up_settled(
         &self,

@@ -44,7 +44,7 @@ enum Fate<'v> {
 #[derive(Debug)]
 pub(super) struct Loss<'v> {
     fate: Fate<'v>,
-    /// Of a directory.
+    /// The data of a directory.
     data: Option<InodeData>,
 }
 

@@ -27,7 +27,7 @@ pub struct Activity {
     pub rings_grown: u64,
     /// Blocks moved by the cleaner.
     pub cleaned_blocks: u64,
-    /// Of `page_cache=nvram`.
+    /// The counters of `page_cache=nvram`.
     pub absorbed: Option<Absorbed>,
     /// The workers in the background; empty for a read-only mount.
     pub workers: Vec<WorkerActivity>,

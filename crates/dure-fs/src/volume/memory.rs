@@ -9,7 +9,7 @@
 //! it yet, is counted per core ([`dure_store::Backlog`]); a caller that finds too much of it before
 //! its operation begins, with no lock held, makes room itself:
 //!
-//! | share | of `cache=` | cannot be evicted | who makes room, and how |
+//! | share | of `cache=` | cannot be evicted | which task makes room, and how |
 //! |---|---|---|---|
 //! | nodes, and the images that a task of a checkpoint writes | 1/4 | dirty nodes | operations: checkpoint |
 //! | inodes, dentries, attributes | 1/8 | with pages or atimes | page users, unpins: write-back |

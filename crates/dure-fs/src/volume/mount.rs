@@ -9,7 +9,7 @@ use dure_store::layout::{FormatOptions, Layout};
 use dure_store::units::{BlockNo, Ino, to_usize};
 use dure_store::{Above, Mount};
 use dure_sync::atomic::AtomicU64;
-use dure_sync::{Arc, CachePadded, CoreId, Mutex, Weak};
+use dure_sync::{Arc, CachePadded, CoreId, Weak};
 
 use super::memory::Shares;
 use super::{Background, FileSystem, MountOptions, PageCaching, Volume};
@@ -19,8 +19,8 @@ use crate::cleaner::{Cleaner, CleanerCounters};
 use crate::directory::Directories;
 use crate::directory::dentry_cache::DentryCache;
 use crate::file::body::Body;
-use crate::file::{Files, FilesOfInodes, PageCache, ReadAhead};
-use crate::inode::{InodeRef, Inodes};
+use crate::file::{Files, FilesOfInodes, Misses, PageCache, ReadAhead};
+use crate::inode::{self, InodeRef, Inodes};
 use crate::namespace::{Names, SymlinkCache};
 use crate::xattr::Xattrs;
 
@@ -52,7 +52,8 @@ impl FileSystem {
         dure_store::grown(before, blocks)
     }
 
-    /// The same of this volume, which has to be closed first.
+    /// The layout that this volume would have on a device of `blocks` blocks; it has to be closed
+    /// first.
     ///
     /// # Errors
     /// `ReadOnly`, `Stopped`; as [`FileSystem::layout_grown`].
@@ -70,11 +71,11 @@ impl FileSystem {
         FileSystem::open_keeping(device, options, &BTreeSet::new()).map(|(fs, _)| fs)
     }
 
-    /// As [`FileSystem::open`], for a caller that knows users of inodes from an earlier mount: those
-    /// of `keep` that have no name are not deleted before the returned pins are dropped.
+    /// Like [`FileSystem::open`], for a caller that knows users of inodes from an earlier mount:
+    /// those of `keep` that have no name are not deleted before the returned pins are dropped.
     ///
     /// # Errors
-    /// As [`FileSystem::open`].
+    /// Those of [`FileSystem::open`].
     pub fn open_keeping(
         device: Arc<dyn Device>,
         mut options: MountOptions,
@@ -125,20 +126,17 @@ impl FileSystem {
 impl Volume {
     /// Completes the mount, with empty caches.
     fn on(mount: Mount, options: MountOptions, body: Body) -> Result<Volume> {
-        let cores = to_usize(u64::from(mount.layout().journals));
-        let shares = Shares::of(&options, mount.layout().journals);
+        let journals = mount.layout().journals;
+        let (cores, shares) = (to_usize(journals.into()), Shares::of(&options, journals));
         let pages = PageCache::new(cores, shares.pages, shares.logged_pages, shares.dirty_pages)
             .absorbing(options.page_cache == Some(PageCaching::Nvram));
         let store = Arc::new(mount.run(shares.of_store(), pages.frames())?);
-        let inodes = Arc::new(Inodes::new(
-            store.clone(),
-            options.alloc,
-            options.of_inodes(),
-            shares.of_inodes(cores),
-        ));
+        let inodes = Inodes::new(store.clone(), options.of_inodes(), shares.of_inodes(cores));
+        let inodes = Arc::new(inodes);
         let workers = Arc::new(Workers::default());
         let files = Arc::new(Files {
             options: options.of_files(&store),
+            misses: Misses::new(cores),
             read_ahead: ReadAhead::new(cores, shares.pages),
             store: store.clone(),
             inodes: inodes.clone(),
@@ -146,8 +144,8 @@ impl Volume {
             body,
             pages,
         });
-        let above = || Box::new(FilesOfInodes(Arc::downgrade(&files))) as Box<_>;
-        inodes.cache.attach(&inodes, above);
+        let above: Box<dyn inode::Above> = Box::new(FilesOfInodes(Arc::downgrade(&files)));
+        inodes.cache.attach(&inodes, &Arc::from(above));
         let directories = Arc::new(Directories {
             store: store.clone(),
             dentries: DentryCache::new(shares.table_bytes),
@@ -164,7 +162,7 @@ impl Volume {
             files: files.clone(),
             directories: directories.clone(),
             symlinks: SymlinkCache::new(shares.target_bytes),
-            rename: CachePadded::new(Mutex::new(())),
+            rename: CachePadded::default(),
             access_time: options.access_time,
             rule: options.volume_rules.attributes,
         };

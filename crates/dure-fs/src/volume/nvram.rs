@@ -1,4 +1,4 @@
-//! `page_cache=nvram`: dirty pages in persistent memory beside a block device.
+//! `page_cache=nvram`: dirty pages in persistent memory that a volume has besides a block device.
 //!
 //! **Problem.** Dirty pages in DRAM are lost in a crash, so they are written to the device soon:
 //! every fsync waits for it, and every `commit=` interval brings a burst of writes that others wait

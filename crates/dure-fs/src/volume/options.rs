@@ -51,7 +51,7 @@ pub enum DataMode {
     /// few pages may put them into the log instead.
     #[default]
     Ordered,
-    /// As `Ordered`, but after a crash an operation is kept even if its data did not get to the
+    /// Like `Ordered`, but after a crash an operation is kept even if its data did not get to the
     /// medium: a page that was not synced may then read as zeroes, and nothing else is lost with
     /// it.
     Writeback,
@@ -96,8 +96,8 @@ pub enum RangeWait {
 pub enum PageCaching {
     /// In pages in DRAM: read from there, and written back later.
     Dram,
-    /// The same, and what would be written back goes to persistent memory first. For volumes with
-    /// persistent memory beside a block device.
+    /// In pages in DRAM, and what would be written back goes to persistent memory first. For
+    /// volumes with persistent memory and a block device.
     Nvram,
     /// No: it is read and written where it lies. For volumes wholly in persistent memory.
     None,
@@ -138,7 +138,7 @@ pub struct MountOptions {
     pub data: DataMode,
     /// Whether the content of files is in memory, too; `None`: it is.
     pub page_cache: Option<PageCaching>,
-    /// Of `PageCaching::Nvram`.
+    /// Options of `PageCaching::Nvram`.
     pub nvram: NvramOptions,
     /// When what a call has done is durable; `None`: when it returns, if there is no page cache,
     /// else when fsync says so.
@@ -184,7 +184,7 @@ pub struct MountOptions {
     pub block_merge: BlockMerge,
     /// How callers wait for the device.
     pub wait: Wait,
-    /// Who excludes whom while a request is made.
+    /// Which requests exclude each other while they are made.
     pub submit_lock: SubmitLock,
     /// Background work.
     pub background: Background,

@@ -10,6 +10,7 @@ impl MountOptions {
     /// The options of inodes.
     pub(crate) fn of_inodes(&self) -> InodeOptions {
         InodeOptions {
+            alloc: self.alloc,
             read_only: self.read_only,
             access_times: (
                 self.access_time,

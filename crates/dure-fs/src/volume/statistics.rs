@@ -20,7 +20,7 @@ pub struct Statistics {
     pub blocks: u64,
     /// Blocks that hold nothing.
     pub blocks_free: u64,
-    /// Of them those that [`FileSystem::promise_room`] keeps.
+    /// The free blocks that [`FileSystem::promise_room`] keeps.
     pub blocks_promised: u64,
     /// Blocks that a new file can have: what its inode and its map need is subtracted.
     pub blocks_available: u64,

@@ -116,7 +116,7 @@ impl Chain {
     /// Frees all nodes.
     ///
     /// # Errors
-    /// As [`Op::free_node`].
+    /// Those of [`Op::free_node`].
     pub(crate) fn free(&self, op: &mut Op<'_>) -> Result<()> {
         self.nodes.iter().try_for_each(|node| op.free_node(node))
     }

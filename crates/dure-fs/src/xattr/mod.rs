@@ -74,7 +74,7 @@ pub(crate) fn load(store: &Store, inode: &Inode) -> Result<Loaded> {
     load_held(store, inode)
 }
 
-/// As `load`; the caller keeps them from changing.
+/// Like `load`; the caller keeps them from changing.
 pub(crate) fn load_held(store: &Store, inode: &Inode) -> Result<Loaded> {
     let seen = inode.xattrs().look();
     load_since(store, inode, seen.expect("the caller excludes changes"))

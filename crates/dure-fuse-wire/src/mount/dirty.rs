@@ -1,15 +1,15 @@
 //! Whether a mount's data may wait in the kernel's cache, and how much.
 //!
 //! **Problem.** The kernel collects writes of a mount whose server takes `WRITEBACK_CACHE`, and lets
-//! it have a hundredth of all the memory for dirty pages, because its server may be anybody's, and
+//! it have a hundredth of all the memory for dirty pages, because its server may be any user's, and
 //! may hang. For a server that keeps room for what waits there, the limit must be known.
 //! **Structure.** A [`KernelLimit`] is the limit of one mount in `/sys/class/bdi`, which root may set:
 //! up to a half of that memory, since root mounts for the whole machine as with any other file
 //! system. The kernel makes writers wait at it: at 256 KiB, with twelve of them, up to 576 KiB were
 //! dirty or on their way.
 //! **Invariants.** The mount stays under a limit of its own (`strict_limit`), so a server that hangs
-//! leaves others the other half. What somebody else has set is never exceeded. **Crash.** What waits
-//! there is lost with the machine; with the server, too.
+//! leaves others the other half. What another process has set is never exceeded. **Crash.** What
+//! waits there is lost with the machine; with the server, too.
 
 use std::fs;
 use std::io;
@@ -39,7 +39,7 @@ pub enum WriteCache {
 pub enum Collects {
     /// The kernel's, with its limit if that can be set.
     Kernel(Option<KernelLimit>),
-    /// The server's. Why not the kernel's, if nobody has asked for this.
+    /// The server's. Why not the kernel's, if the user has not asked for this.
     Server(Option<String>),
 }
 
@@ -66,7 +66,7 @@ pub struct KernelLimit {
 }
 
 impl KernelLimit {
-    /// Of the mount at `path`, which may not be served yet.
+    /// The limit of the mount at `path`, which may not be served yet.
     ///
     /// # Errors
     /// Those of sysfs: it is read-only, or of others; the kernel is older than Linux 6.2.

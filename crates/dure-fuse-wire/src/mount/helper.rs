@@ -5,6 +5,7 @@
 //! input, so no other descriptor need be inherited.
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -15,6 +16,7 @@ use std::process::{Command, Stdio};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::{Lazy, MountError, Settings, flags};
+use crate::transport::device;
 
 const PROGRAM: &str = "fusermount3";
 
@@ -24,6 +26,9 @@ pub(super) fn mount(path: &Path, settings: &Settings) -> Result<OwnedFd, MountEr
         path: path.to_owned(),
         source,
     };
+    // The helper opens it with the caller's rights, and its complaint says no more.
+    let fuse = File::options().read(true).write(true).open(device::PATH);
+    drop(fuse.map_err(MountError::NoFuse)?);
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let mut command = Command::new(PROGRAM);
     command

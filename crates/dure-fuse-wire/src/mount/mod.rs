@@ -135,8 +135,8 @@ pub enum MountError {
 fn no_fuse(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            "FUSE is needed to mount, and is closed to this process: a container has to be started \
-             with the device (--device /dev/fuse)"
+            "FUSE is needed to mount, and is closed to this process: root opens it to users (`chmod a+rw \
+             /dev/fuse`); a container has to be started with the device (--device /dev/fuse)"
         }
         _ => "FUSE is needed to mount (load the fuse module)",
     }
@@ -266,7 +266,7 @@ impl Session {
     fn serve_rings(&self, rings: Rings, service: &Arc<dyn Service>) -> io::Result<()> {
         let running = rings.run(service, &self.channel, (self.stand_ins, self.ring_policy));
         let threads = match running.refused() {
-            // What is left are FORGETs: nobody waits for them, or for what comes behind them. What
+            // What is left are FORGETs: no task waits for them, or for what comes behind them. What
             // they wait for themselves, writes of pages that are evicted, comes through rings.
             None => (1, 0),
             Some(_) => (self.workers, self.stand_ins),
@@ -319,8 +319,8 @@ pub enum Lazy {
 }
 
 /// Whether the kernel says with this error number that a mount has lost its server: `ENOTCONN`,
-/// `ECONNABORTED` or, with rings, `ECANCELED` to who asked while the connection of a dead server was
-/// being taken down.
+/// `ECONNABORTED` or, with rings, `ECANCELED` to a caller that asked while the connection of a dead
+/// server was being taken down.
 #[must_use]
 pub fn says_server_gone(error: i32) -> bool {
     [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED]

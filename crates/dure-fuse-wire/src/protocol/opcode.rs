@@ -121,7 +121,7 @@ pub mod init {
     pub const SETXATTR_EXT: u32 = 1 << 29;
     /// There are more flags, in another field.
     pub const EXT: u32 = 1 << 30;
-    /// Of those: requests may be taken from rings.
+    /// A flag of the other field: requests may be taken from rings.
     pub const EXT_OVER_IO_URING: u32 = 1 << (41 - 32);
 }
 

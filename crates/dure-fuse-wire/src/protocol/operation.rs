@@ -129,7 +129,7 @@ pub enum Operation<'a> {
         position: u64,
         /// Bytes at most.
         size: u32,
-        /// Names alone, or with attributes.
+        /// Only names, or names with attributes.
         form: ListForm,
     },
     /// FSYNC.

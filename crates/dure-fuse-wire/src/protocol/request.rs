@@ -301,7 +301,7 @@ const _: () = assert!(size_of::<FallocateIn>() == 32);
 pub struct IoctlIn {
     /// File handle.
     pub handle: u64,
-    /// Of whom it is asked, and how.
+    /// `FUSE_IOCTL_*`: whether a directory is asked, and how.
     pub flags: u32,
     /// The command.
     pub command: u32,

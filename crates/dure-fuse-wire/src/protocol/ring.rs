@@ -5,7 +5,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What the kernel fills in for a request, and reads of a reply, beside the payload.
+/// What the kernel fills in for a request, and reads of a reply, apart from the payload.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct RingHeaders {

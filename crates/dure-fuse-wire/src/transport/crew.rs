@@ -52,9 +52,9 @@ pub struct Crew {
 struct State {
     /// Threads that were started.
     started: usize,
-    /// Of them, those that wait for the device.
+    /// Started threads that wait for the device.
     waiting: usize,
-    /// Of them, those that rest and were not woken.
+    /// Started threads that rest and were not woken.
     resting: usize,
     /// Wake-ups that no thread has taken yet.
     calls: usize,

@@ -4,11 +4,10 @@
 //! worker, without a copy and without contention with other cores. **Structure.** [`device`] reads
 //! and writes; [`buffer`] is the memory; [`negotiate`] the first request;
 //! [`worker`] the loop of a thread, [`crew`] how many threads there are; [`uring`] is the
-//! transport by rings, which has `/dev/fuse` beside it. **Invariants.** A worker
-//! has one request at a time and answers it before it takes the next. Nothing the kernel sends
-//! makes a worker panic; if one panics all the same, the process ends, and with it the mount,
-//! rather than leaving a caller without an answer for ever. **Crash.** The kernel answers ENOTCONN
-//! from then on.
+//! transport by rings, which also has `/dev/fuse`. **Invariants.** A worker has one request at a
+//! time and answers it before it takes the next. Nothing the kernel sends makes a worker panic; if
+//! one panics all the same, the process ends, and with it the mount, rather than leaving a caller
+//! without an answer for ever. **Crash.** The kernel answers ENOTCONN from then on.
 
 pub mod buffer;
 pub mod crew;

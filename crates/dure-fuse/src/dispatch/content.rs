@@ -68,7 +68,7 @@ impl Call<'_> {
         Ok(Sent::Reply)
     }
 
-    /// Of all commands only fstrim(8)'s is served.
+    /// Serves one command: that of fstrim(8).
     pub(super) fn ioctl(self, command: u32, data: &[u8]) -> Outcome {
         let (words, []) = data.as_chunks::<8>() else {
             return Err(libc::ENOTTY);

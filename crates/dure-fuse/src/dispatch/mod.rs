@@ -34,8 +34,8 @@ const ENTRY_SECONDS: u64 = u64::MAX;
 /// FALLOCATE does, its reply may come after that of the change. For size, mode, owner and link count
 /// the kernel notices that (its `attr_version`).
 const ATTR_SECONDS: u64 = 3600;
-/// The same of a directory, for whose changes the kernel notices nothing of the kind: its times and
-/// link count may be old for so long.
+/// How long it may cache attributes of a directory, for whose changes the kernel notices nothing of
+/// the kind: its times and link count may be old for so long.
 const DIRECTORY_ATTR_SECONDS: u64 = 1;
 /// The block size reported to every caller.
 const BLOCK: u32 = 4096;

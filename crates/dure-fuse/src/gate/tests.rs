@@ -313,7 +313,7 @@ fn left_by(base: &Image, when: When) -> Option<Left> {
     (hits > 0).then_some(left)
 }
 
-/// Who asked for it is told what happened, and what to do.
+/// The user that asked for it is told what happened, and what to do.
 #[test]
 fn a_volume_that_could_not_be_mounted_again_says_what_to_do() {
     let reason = "broken".to_owned();

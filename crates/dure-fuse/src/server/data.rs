@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use dure_fs::units::BLOCK_BYTES_U64;
 use dure_fs::{AllocateMode, InodeRef, ReadMode, Stamp, SyncScope};
 
 use super::refused::Refused;
@@ -10,7 +11,7 @@ use super::{Answer, Server, errno};
 /// Bytes copied at a time by COPY_FILE_RANGE.
 const COPY_BYTES: usize = 1 << 20;
 
-/// Of a request, which has at most a megabyte.
+/// Converts the bytes of a request, which has at most a megabyte.
 fn to_u64(bytes: usize) -> u64 {
     u64::try_from(bytes).expect("usize has 64 bits")
 }
@@ -20,13 +21,13 @@ fn to_u64(bytes: usize) -> u64 {
 pub struct Statistics {
     /// Blocks of the volume that can hold data or nodes.
     pub blocks: u64,
-    /// Of them free.
+    /// Free blocks among `blocks`.
     pub free: u64,
     /// Free blocks that a new file can have, without those for its inode and map.
     pub available: u64,
     /// Inodes there can be.
     pub files: u64,
-    /// Of them free.
+    /// Free inodes among `files`.
     pub files_free: u64,
 }
 
@@ -159,13 +160,19 @@ impl Server {
     /// `least` bytes; how many bytes that were.
     ///
     /// # Errors
-    /// EPERM for users other than root; EOPNOTSUPP where no device below discards; an errno.
+    /// EPERM for users other than root; EOPNOTSUPP where no device below discards; EINVAL, as of other
+    /// file systems, if the range begins behind the end of the volume or is shorter than a block; an
+    /// errno.
     pub fn trim(&self, uid: u32, bytes: Range<u64>, least: u64) -> Answer<u64> {
         if uid != 0 {
             return Err(libc::EPERM);
         }
         if !self.volume.can_trim() {
             return Err(libc::EOPNOTSUPP);
+        }
+        let volume_bytes = self.volume.layout().total_blocks * BLOCK_BYTES_U64;
+        if bytes.start >= volume_bytes || bytes.end - bytes.start < BLOCK_BYTES_U64 {
+            return Err(libc::EINVAL);
         }
         self.volume.trim(bytes, least).map_err(errno)
     }

@@ -108,7 +108,7 @@ impl Server {
         }
     }
 
-    /// The same, with room for what the kernel collects.
+    /// This server, with room for what the kernel collects.
     pub(crate) fn with(mut self, kernel_cache: Option<KernelCache>) -> Server {
         self.kernel_cache = kernel_cache;
         self
@@ -124,7 +124,7 @@ impl Server {
     /// after.
     ///
     /// # Errors
-    /// As [`MountedVolume::grow`](crate::MountedVolume::grow).
+    /// Those of [`MountedVolume::grow`](crate::MountedVolume::grow).
     pub fn grow(&mut self, larger: Arc<dyn Device>) -> Result<(Layout, Layout), GrowError> {
         self.volume.grown(larger.info().blocks)?;
         // What fails here leaves the background work running; a close ends it first.

@@ -1,14 +1,14 @@
 //! Writers that are to hear that the volume is full.
 //!
 //! **Problem.** write(2) into the kernel's cache goes on on a full volume: the pages are refused
-//! later, and a program that looks at write(2) alone, as dd(1) does, would write without end.
-//! **Structure.** A WRITE of the kernel's cache that finds no room notes its node, and a thread makes
-//! the kernel drop what it knows of the file's mode. So the next write(2) to the file asks for it
-//! first, with a file handle (GETATTR); it gets ENOSPC, which is what write(2) then says. The kernel
-//! asks again at the next one, until there is room.
+//! later, and a program that looks only at write(2), as dd(1) does, would write without end.
+//! **Structure.** A WRITE of the kernel's cache that finds no room notes its node, and a thread
+//! makes the kernel drop what it knows of the file's mode. So the next write(2) to the file asks
+//! for it first, with a file handle (GETATTR); it gets ENOSPC, which is what write(2) then says.
+//! The kernel asks again at the next one, until there is room.
 //!
-//! Of all calls only write(2) asks so: stat(2) asks without a handle, and the end of the file, which
-//! read(2) and lseek(2) need, the kernel believes itself for an hour after it has had attributes.
+//! Only write(2) asks so: stat(2) asks without a handle, and the end of the file, which read(2) and
+//! lseek(2) need, the kernel believes itself for an hour after it has had attributes.
 //!
 //! **Invariants.** The thread is none that answers requests: the kernel may make it wait while it
 //! evicts the inode, which waits for WRITEs. It ends when all are told.
@@ -56,7 +56,7 @@ impl Refused {
         self.files.lock().asks = Some(asks);
     }
 
-    /// Nobody is there any more to be told.
+    /// No writer is there any more to be told.
     pub(crate) fn end(&self) {
         *self.files.lock() = Files::default();
     }

@@ -19,7 +19,7 @@ use dure_sync::atomic::Ordering;
 
 use super::{Answer, Server, errno};
 
-/// How often an answer is found at most. Who writes meanwhile may get either answer.
+/// How often an answer is found at most. A caller that writes meanwhile may get either answer.
 const ROUNDS_MAX: u32 = 8;
 const PAGE: u64 = 4096;
 

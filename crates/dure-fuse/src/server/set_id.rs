@@ -84,10 +84,10 @@ impl Server {
             .map_err(errno)
     }
 
-    /// The same for a SETATTR that changes nothing. The kernel sends it for a chown(2) that changes
-    /// neither owner nor group, which clears the set-id bits of a file, and before a write(2) by a
-    /// caller that may not keep them. Only the owner and root may chown, and a WRITE clears the
-    /// bits itself, so a request of any other caller does nothing.
+    /// Like [`Server::drop_set_id`], for a SETATTR that changes nothing. The kernel sends it for a
+    /// chown(2) that changes neither owner nor group, which clears the set-id bits of a file, and
+    /// before a write(2) by a caller that may not keep them. Only the owner and root may chown, and
+    /// a WRITE clears the bits itself, so a request of any other caller does nothing.
     ///
     /// # Errors
     /// An errno.

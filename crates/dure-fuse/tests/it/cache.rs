@@ -20,7 +20,7 @@ use dure_block::ram::RamDevice;
 use dure_block::share;
 use dure_fs::format::inode::Time;
 use dure_fs::units::Ino;
-use dure_fs::{FileSystem, FormatOptions, MountOptions};
+use dure_fs::{FileSystem, MountOptions};
 use dure_fuse::mount::{Lazy, MountError};
 use dure_fuse::{MountSettings, Session, Transport, WriteCache, unmount};
 use dure_sync::{Arc, thread};
@@ -55,7 +55,7 @@ impl Mounted {
             return None;
         }
         let ram = Arc::new(RamDevice::new("cached", BLOCKS));
-        FileSystem::format(share(ram.clone()), &FormatOptions::default()).unwrap();
+        FileSystem::format(share(ram.clone()), &crate::format_options()).unwrap();
         let volume = FileSystem::open(share(ram), MountOptions::default()).unwrap();
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();

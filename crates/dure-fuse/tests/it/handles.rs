@@ -16,7 +16,7 @@ use std::path::Path;
 
 use dure_block::ram::RamDevice;
 use dure_block::share;
-use dure_fs::{FileSystem, FormatOptions, MountOptions};
+use dure_fs::{FileSystem, MountOptions};
 use dure_fuse::mount::{Lazy, MountError};
 use dure_fuse::{MountSettings, Session, unmount};
 use dure_sync::{Arc, thread};
@@ -101,7 +101,7 @@ fn a_handle_finds_its_file_after_the_mount_has_ended() {
         return;
     }
     let ram = Arc::new(RamDevice::new("handles", 16 << 10));
-    FileSystem::format(share(ram.clone()), &FormatOptions::default()).unwrap();
+    FileSystem::format(share(ram.clone()), &crate::format_options()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let mut handles = Vec::new();

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use dure_block::ram::RamDevice;
 use dure_block::{Device, DeviceInfo, Io, share};
 use dure_check::{CheckOptions, check};
-use dure_fs::{FileSystem, FormatOptions, MountOptions};
+use dure_fs::{FileSystem, MountOptions};
 use dure_fuse::mount::{Lazy, MountError};
 use dure_fuse::{MountSettings, Session, Transport, unmount};
 use dure_sync::atomic::{AtomicBool, Ordering};
@@ -79,7 +79,7 @@ impl Mounted {
         before: impl FnOnce(Arc<RamDevice>) -> Arc<dyn Device>,
     ) -> Option<Mounted> {
         let ram = Arc::new(RamDevice::new("mounted", BLOCKS));
-        FileSystem::format(share(ram.clone()), &FormatOptions::default()).unwrap();
+        FileSystem::format(share(ram.clone()), &crate::format_options()).unwrap();
         let volume = FileSystem::open(before(ram.clone()), MountOptions::default()).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let settings = MountSettings {
@@ -309,7 +309,7 @@ fn a_detached_mount_serves_its_last_user(transport: Transport) {
 
 fn a_session_that_is_not_served_leaves_nothing(transport: Transport) {
     let ram = share(RamDevice::new("unserved", BLOCKS));
-    FileSystem::format(Arc::clone(&ram), &FormatOptions::default()).unwrap();
+    FileSystem::format(Arc::clone(&ram), &crate::format_options()).unwrap();
     let volume = FileSystem::open(ram, MountOptions::default()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let outside = fs::metadata(directory.path()).unwrap().dev();

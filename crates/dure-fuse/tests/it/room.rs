@@ -15,7 +15,7 @@ use std::path::Path;
 
 use dure_block::ram::RamDevice;
 use dure_block::share;
-use dure_fs::{FileSystem, FormatOptions, MountOptions};
+use dure_fs::{FileSystem, MountOptions};
 use dure_fuse::mount::{Lazy, MountError};
 use dure_fuse::{MountSettings, Session, Transport, WriteCache, unmount};
 use dure_sync::{Arc, thread};
@@ -35,7 +35,7 @@ fn on_a_mount(
         return None;
     }
     let ram = Arc::new(RamDevice::new("room", BLOCKS));
-    FileSystem::format(share(ram.clone()), &FormatOptions::default()).unwrap();
+    FileSystem::format(share(ram.clone()), &crate::format_options()).unwrap();
     let volume = FileSystem::open(share(ram), MountOptions::default()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let session = match Session::mount(volume.clone(), directory.path(), settings) {

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use dure_block::ram::RamDevice;
 use dure_block::{Device, DeviceInfo, Io, share};
-use dure_fs::{FileSystem, FormatOptions, MountOptions};
+use dure_fs::{FileSystem, MountOptions};
 use dure_fuse::mount::{Lazy, MountError};
 use dure_fuse::{MountSettings, Session, Transport, unmount};
 use dure_sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 const BLOCKS: u64 = 16 << 10;
 
 fn mount(device: Arc<dyn Device>, directory: &Path) -> Option<(FileSystem, Session)> {
-    let format = FormatOptions::default();
+    let format = crate::format_options();
     FileSystem::format(Arc::clone(&device), &format).unwrap();
     mount_again(device, directory)
 }
@@ -107,6 +107,9 @@ fn where_memory_for_a_ring_is_missing_the_device_is_used_and_the_reason_said() {
 
 /// With `errno` from io_uring_setup(2), of which the mount says `reason`.
 fn falls_back(errno: i32, reason: &'static str) {
+    if !rustix::process::geteuid().is_root() {
+        return println!("not run: who may gain no rights cannot use fusermount3");
+    }
     let without_rings = thread::spawn("no-rings", move || {
         forbid_io_uring(errno);
         let directory = tempfile::tempdir().unwrap();

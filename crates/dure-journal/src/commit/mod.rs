@@ -103,11 +103,11 @@ impl<S: Settle> Journal<S> {
         self.commit_checkpoint(cut, &[])
     }
 
-    /// As [`Journal::commit_cut`], together with the last writers of what the checkpoint copied,
+    /// Like [`Journal::commit_cut`], together with the last writers of what the checkpoint copied,
     /// which may have joined after the cut.
     ///
     /// # Errors
-    /// As [`Journal::commit_cut`].
+    /// Those of [`Journal::commit_cut`].
     pub fn commit_checkpoint(&self, cut: &Cut, last_writers: &[Mark]) -> Result<()> {
         self.commit_roots(cut.marks().chain(last_writers.iter().copied()), Slack::Use)?;
         // Crash scenario without this: another committer has made a handle of the cut valid and is
@@ -123,7 +123,7 @@ impl<S: Settle> Journal<S> {
     /// Commits everything that has joined.
     ///
     /// # Errors
-    /// As [`Journal::commit`].
+    /// Those of [`Journal::commit`].
     pub fn commit_all(&self) -> Result<()> {
         self.commit_roots(self.last_joined().marks(), Slack::Keep)
     }
@@ -131,7 +131,7 @@ impl<S: Settle> Journal<S> {
     /// Commits what has joined in these journals, and all it depends on.
     ///
     /// # Errors
-    /// As [`Journal::commit`].
+    /// Those of [`Journal::commit`].
     pub fn commit_joined(&self, journals: &[JournalId]) -> Result<()> {
         let last = |journal: &JournalId| {
             let number = self.logs[journal.index()].joined.lock().next() - 1;

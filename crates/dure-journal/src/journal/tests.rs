@@ -214,7 +214,7 @@ fn the_log_fills_up_and_a_checkpoint_makes_room_for_ever() {
     assert!(found.rings()[0].tail.number > 100, "the tail has moved");
 }
 
-/// Nobody but the checkpoint may use the slack: what has joined always fits.
+/// Only the checkpoint may use the slack: what has joined always fits.
 #[test]
 fn a_cut_always_fits_however_the_space_was_used() {
     for open in 0..8 {
@@ -486,7 +486,7 @@ fn published_7_more_cores_than_journals() {
     journal.commit(&marks).unwrap();
 }
 
-/// Committers that wait for the same log are served by one write of whoever has it.
+/// Committers that wait for the same log are served by one write of its holder.
 #[test]
 fn what_others_wait_for_is_written_along() {
     let (journal, settled, _) = start(config(1, 2, Order::PerCore));
@@ -508,7 +508,7 @@ fn what_others_wait_for_is_written_along() {
     assert!(journal.counters().transactions <= 2);
 }
 
-/// A handle of somebody else that depends on another journal would make its closure ours.
+/// A handle of another task that depends on another journal would make its closure ours.
 #[test]
 fn what_others_wait_for_is_left_when_it_depends_on_another_journal() {
     let (journal, _, _) = start(config(2, 2, Order::PerCore));

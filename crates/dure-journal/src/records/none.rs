@@ -7,8 +7,8 @@
 //! **Invariants.** Nothing is pending or linked; numbers rise all the same, since marks tell one
 //! change from the next. **Crash.** What a commit has flushed is data in blocks that nothing names.
 //! What the last checkpoint names may have been used again, and a checkpoint that copied nodes
-//! while an operation changed two of them has one of the changes. So who uses this must mark the
-//! medium before the first change, and refuse it after a crash.
+//! while an operation changed two of them has one of the changes. So a volume that uses this must
+//! mark the medium before the first change, and refuse it after a crash.
 
 use super::Records;
 use crate::journal::{Journal, Settle};

@@ -147,7 +147,7 @@ impl Scan {
     }
 }
 
-/// Reads all logs of `epoch` with `threads` threads (1: on the caller alone).
+/// Reads all logs of `epoch` with `threads` threads (1: on the caller only).
 ///
 /// # Errors
 /// [`crate::Error::Corrupt`] if both slots of a header are bad or a sealed header is impossible,

@@ -81,7 +81,8 @@ fn a_mark_below_the_tail_is_satisfied_and_one_beyond_the_end_is_not() {
         vec![(1, vec![mark(1, 9)]), (1, vec![mark(1, 12)]), (1, vec![])],
         vec![(2, vec![])],
     ];
-    // Journal 1 holds 10 and 11: handle 12 is not there. What follows in journal 0 stands alone.
+    // Journal 1 holds 10 and 11: handle 12 is not there. What follows in journal 0 stands by
+    // itself.
     assert_eq!(scan(10, &logs).survivors(), [true, false, true, true]);
 }
 

@@ -1,6 +1,6 @@
 //! The statistics of a journal as plain numbers.
 //!
-//! **Problem.** Who prints or compares numbers must not depend on how they are counted.
+//! **Problem.** Code that prints or compares numbers must not depend on how they are counted.
 //! **Structure.** [`LogStatistics`], all that one journal counts. **Invariants.** The numbers are
 //! loaded one by one, so they need not be of the same moment. **Crash.** Nothing.
 

@@ -1,4 +1,4 @@
-//! What is counted, by who counts it.
+//! What is counted, by the task that counts it.
 //!
 //! **Problem.** A counter with one writer costs a store, one with many a contended line.
 //! **Structure.** A group of tallies per writer, each on lines of its own. **Invariants.** Only the

@@ -88,7 +88,7 @@ impl Crash {
     }
 
     /// Memories that the crash may have left: with none and all of the open stores, and either all
-    /// other possible ones, or with each line alone or without it, and some drawn at random.
+    /// other possible ones, or some drawn at random: all lines but one, only one line, or any.
     ///
     /// # Panics
     /// If more than 2^16 subsets are asked for.

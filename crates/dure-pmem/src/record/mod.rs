@@ -46,7 +46,7 @@ pub use crash::{Crash, Selection};
 /// Rank of the log of a recorded region: held for no other lock.
 const LOG_RANK: u8 = 240;
 
-/// Who is told what is done to a region, in the order in which it is done: by the task that does it,
+/// Is told what is done to a region, in the order in which it is done: by the task that does it,
 /// before a store and after a write-back or a fence.
 pub trait Observer: Send + Sync + Debug {
     /// Bytes are stored from offset `at` on, through the cache.
@@ -137,7 +137,7 @@ impl Recorder {
         self.crash_with(events, LostFences::None)
     }
 
-    /// The same, of a processor that loses fences.
+    /// Like [`Recorder::crash_after`], of a processor that loses fences.
     ///
     /// # Panics
     /// If there are not so many events.

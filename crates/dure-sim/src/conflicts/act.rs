@@ -99,7 +99,7 @@ impl Side {
         }
     }
 
-    /// The same, for arithmetic.
+    /// Like [`Side::index`], for arithmetic.
     #[must_use]
     pub fn number(self) -> u64 {
         u64::try_from(self.index()).expect("64 bits")

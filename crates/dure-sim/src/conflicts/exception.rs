@@ -55,7 +55,7 @@ impl Line {
         justified::reason(self)
     }
 
-    /// Whether each word that one core writes is used by that core alone.
+    /// Whether each word that one core writes is used by only that core.
     #[must_use]
     pub fn is_false_sharing(&self) -> bool {
         let mut words: BTreeMap<usize, (u64, bool)> = BTreeMap::new();

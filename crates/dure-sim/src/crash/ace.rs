@@ -45,7 +45,7 @@ impl Ace {
         let mut inner = Vec::new();
         for (number, operation) in all.iter().enumerate() {
             let after = persistence(operation).into_iter();
-            // fdatasync differs from fsync in times alone; behind the last operation it is tried.
+            // fdatasync differs from fsync only in times; behind the last operation it is tried.
             let after = after.filter(|steps| !matches!(steps[..], [Step::Fdatasync(_)]));
             inner.extend(after.map(|steps| (number, steps)));
             inner.push((number, vec![Step::Checkpoint]));

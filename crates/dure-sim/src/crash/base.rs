@@ -25,7 +25,7 @@ pub const VOLUME_BLOCKS: u64 = 1536;
 #[derive(Debug)]
 pub struct Base {
     image: Arc<Image>,
-    /// Of the image.
+    /// The digests of the image.
     digests: Digests,
     history: History,
     media: Raw,
@@ -38,7 +38,7 @@ impl Base {
     /// Makes a volume and, on it, what `calls` make.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Those of the file system.
     ///
     /// # Panics
     /// If making it does.
@@ -46,10 +46,10 @@ impl Base {
         Base::with_journals(calls, 2)
     }
 
-    /// As [`Base::new`], with so many journals.
+    /// Like [`Base::new`], with so many journals.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Those of the file system.
     ///
     /// # Panics
     /// If making it does.
@@ -57,10 +57,10 @@ impl Base {
         Base::on(On::Disk, calls, journals)
     }
 
-    /// As [`Base::with_journals`], on such media.
+    /// Like [`Base::with_journals`], on such media.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Those of the file system.
     ///
     /// # Panics
     /// If making it does.

@@ -91,7 +91,7 @@ impl Tally {
 #[derive(Debug)]
 pub struct Campaign {
     groups: Groups,
-    /// As [`Plan::seed`].
+    /// See [`Plan::seed`].
     seed: u64,
     /// Volumes by setup and journals, from two on.
     bases: Vec<Vec<Base>>,
@@ -149,7 +149,7 @@ impl Campaign {
         Campaign::of((Groups::Ace(ace), plan.seed), threads, options)
     }
 
-    /// The same for these classes of Chipmunk's bugs, in this order.
+    /// A campaign of these classes of Chipmunk's bugs, in this order.
     ///
     /// # Panics
     /// If a volume cannot be made in memory.
@@ -225,7 +225,7 @@ impl Campaign {
         true
     }
 
-    /// Runs one workload alone, with every crash of it.
+    /// Runs only one workload, with every crash of it.
     #[must_use]
     pub fn replay(workload: &Workload, options: &Options) -> Tally {
         let mut bases: Vec<Vec<Base>> = SETUPS.iter().map(|_| Vec::new()).collect();

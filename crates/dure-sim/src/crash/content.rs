@@ -16,7 +16,7 @@ use dure_fs::units::to_usize;
 use dure_sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Of a block of zeroes.
+/// The digest of a block of zeroes.
 const ZEROES: u64 = 0;
 
 fn digest(bytes: &[u8]) -> u64 {
@@ -49,7 +49,7 @@ impl BlockDigests {
 #[derive(Debug, Clone)]
 pub(super) struct Digests {
     blocks: Vec<u64>,
-    /// Of all of it.
+    /// The digest of all blocks together.
     whole: u64,
 }
 
@@ -61,7 +61,7 @@ fn share(lba: u64, digest: u64) -> u64 {
 }
 
 impl Digests {
-    /// Of an image.
+    /// The digests of an image.
     pub(super) fn of(image: &Image) -> Digests {
         let mut digests = Digests {
             blocks: vec![ZEROES; to_usize(image.blocks())],
@@ -110,12 +110,12 @@ impl Digests {
         }
     }
 
-    /// Of each block.
+    /// The digest of each block.
     pub(super) fn blocks(&self) -> &[u64] {
         &self.blocks
     }
 
-    /// Of all blocks together.
+    /// The digest of all blocks together.
     pub(super) fn whole(&self) -> u64 {
         self.whole
     }

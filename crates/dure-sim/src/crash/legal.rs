@@ -77,7 +77,7 @@ impl<'h> Legal<'h> {
         &self.made[chosen]
     }
 
-    /// As [`check`].
+    /// Like [`check`].
     pub(super) fn check(&mut self, instant: CrashMoment<'_>, real: &Tree) -> Result<(), String> {
         let history = self.history;
         let is_page = |atom: usize| matches!(history.atoms[atom].effect, Effect::Page(..));

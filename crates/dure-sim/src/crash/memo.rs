@@ -46,7 +46,7 @@ struct Known {
     contents: BTreeMap<u64, usize>,
     looks: Looks,
     outcomes: Vec<Outcome>,
-    /// Of the check behind recovery.
+    /// What the check behind recovery looked at.
     looks_after: Looks,
     outcomes_after: Vec<Result<(), String>>,
     /// Equal trees are kept once.

@@ -27,7 +27,7 @@ pub struct Options {
     pub cache: Cache,
     /// Flushes the device loses: a canary.
     pub lost_flushes: LostFlushes,
-    /// Instructions that persistent memory beside a disk loses: a canary.
+    /// Instructions that persistent memory of a volume with a disk loses: a canary.
     pub lost_stores: LostStores,
     /// The region that loses them, counted from 0; `None`: each.
     pub lost_region: Option<u32>,

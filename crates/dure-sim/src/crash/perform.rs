@@ -29,7 +29,7 @@ pub struct Performer {
 #[derive(Debug)]
 struct Running {
     thread: thread::JoinHandle<Result<()>>,
-    /// Of the kernel; 0 before it runs.
+    /// The kernel's number of the thread; 0 before it runs.
     id: Arc<AtomicI64>,
 }
 

@@ -1,8 +1,8 @@
 //! What recovery makes of a medium.
 //!
 //! **Structure.** [`recover`] checks, mounts, reads and unmounts; [`check_recovered`] checks what
-//! is left. **Invariants.** One thread, a clock that stands still: what it gives depends on the
-//! medium alone, which [`super::memo`] relies on. **Crash.** It has been.
+//! is left. **Invariants.** One thread, a clock that stands still: what it gives depends
+//! only on the medium, which [`super::memo`] relies on. **Crash.** It has been.
 
 use dure_block::Device;
 use dure_check::{CheckOptions, Data, Issue, IssueKind, Repair, check};

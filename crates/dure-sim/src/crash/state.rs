@@ -31,7 +31,7 @@ pub struct Node {
     pub xattrs: BTreeMap<&'static str, Arc<Vec<u8>>>,
     /// Names in a directory.
     pub entries: BTreeMap<&'static str, Id>,
-    /// Of a symbolic link.
+    /// The target of a symbolic link.
     pub target: &'static str,
 }
 

@@ -361,7 +361,7 @@ fn unsynced(number: usize) -> Vec<Step> {
     }
 }
 
-/// All workloads of one operation: each operation, each persistence point, alone, followed by
+/// All workloads of one operation: each operation, each persistence point, by itself, followed by
 /// unsynced work, by a checkpoint and by an unmount.
 #[must_use]
 pub fn one_operation() -> Vec<Workload> {

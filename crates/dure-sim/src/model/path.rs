@@ -19,7 +19,7 @@ pub(super) enum Last {
     Dot,
     /// `..`
     DotDot,
-    /// The path is `/` alone.
+    /// The path is only `/`.
     Root,
 }
 

@@ -32,7 +32,7 @@ pub fn compare(real: &mut Real, steps: &[Step]) -> Result<ModelFs, String> {
 /// `Remount` and `Crash` count as `Sync`.
 ///
 /// # Errors
-/// As [`compare`].
+/// Those of [`compare`].
 pub fn compare_mounted(mounted: &mut Mounted, steps: &[Step]) -> Result<(), String> {
     let mut model = ModelFs::new();
     for (index, step) in steps.iter().enumerate() {

@@ -42,7 +42,7 @@ impl Store {
             .expect("the model was asked for an inode that exists")
     }
 
-    /// The same, for changing it.
+    /// The inode `ino`, which must exist, for changing it.
     pub fn node_mut(&mut self, ino: u64) -> &mut Node {
         self.nodes
             .get_mut(&ino)

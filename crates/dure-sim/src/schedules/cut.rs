@@ -106,7 +106,7 @@ impl<'h> Cutter<'h> {
     }
 
     /// A recovered volume can be used, unmounted, and then checked with no other issue than slots
-    /// that the crash has torn, beside those that count: each stays until it is its turn.
+    /// that the crash has torn, besides those that count: each stays until it is its turn.
     fn live_on(&mut self, device: &Arc<dyn Device>) -> Result<(), String> {
         let text = |error: dure_fs::Error| format!("using what was recovered: {error}");
         let fs = FileSystem::open(Arc::clone(device), self.options.clone()).map_err(text)?;

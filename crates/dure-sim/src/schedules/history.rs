@@ -149,7 +149,7 @@ pub(super) struct History {
     log: BTreeMap<u64, Record>,
     /// The steps at which promises were made.
     pub(super) promises: Vec<u64>,
-    /// The same, for reading.
+    /// The promises, in the form that is searched.
     promised: Vec<Promise>,
     calls: u64,
     no_space: u64,

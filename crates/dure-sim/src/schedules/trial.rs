@@ -60,7 +60,7 @@ impl Trial {
         self.with_workers(super::quiet())
     }
 
-    /// The same options, with workers in half of the seeds: one, two, or one per core.
+    /// These options, with workers in half of the seeds: one, two, or one per core.
     #[must_use]
     pub fn with_workers(self, options: MountOptions) -> MountOptions {
         let mut random = Rng::new(self.seed ^ 0x3a0b_c7e5);

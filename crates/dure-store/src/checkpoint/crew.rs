@@ -7,10 +7,10 @@
 //! checkpoint, [help](Crew::help): each takes shares, those of its own partitions first.
 //!
 //! # Invariants
-//! A share is in one task's hands. A step is over when no share is waiting and none is in anyone's
-//! hands; only then does its runner go on, so what one step wrote all of the next one finds. Nobody
-//! waits for a task that has not taken a share: the runner does what no helper takes. A helper
-//! leaves when the checkpoint is over, however that came.
+//! A share is in one task's hands. A step is over when no share is waiting and none is in any
+//! task's hands; only then does its runner go on, so what one step wrote all of the next one finds.
+//! No task waits for a task that has not taken a share: the runner does what no helper takes. A
+//! helper leaves when the checkpoint is over, however that came.
 //!
 //! **Crash.** Nothing is kept.
 
@@ -185,7 +185,7 @@ impl Crew {
     }
 }
 
-/// A share in the hands of a task; given up also by a panic, so that nobody waits for it for ever.
+/// A share in the hands of a task; given up also by a panic, so that no task waits for it for ever.
 struct Hands<'c>(&'c Crew);
 
 impl Drop for Hands<'_> {

@@ -118,7 +118,7 @@ impl Writer<'_> {
     /// flush that this ends with.
     ///
     /// # Errors
-    /// As [`Writer::write`].
+    /// Those of [`Writer::write`].
     pub(crate) fn complete<'w>(
         &self,
         state: &mut CheckpointState,
@@ -170,7 +170,7 @@ impl Writer<'_> {
     /// thousands of copies takes longer than all the rest.
     ///
     /// # Errors
-    /// As [`Writer::write`].
+    /// Those of [`Writer::write`].
     pub(crate) fn write_images(
         &self,
         core: CoreId,
@@ -265,7 +265,7 @@ impl Writer<'_> {
     /// and inodes. No other task writes these pairs.
     ///
     /// # Errors
-    /// As [`Writer::write`].
+    /// Those of [`Writer::write`].
     pub(crate) fn write_nat(
         &self,
         mut sorted: Vec<(Nid, NatEntry)>,
@@ -306,7 +306,7 @@ impl Writer<'_> {
     /// has written all nodes.
     ///
     /// # Errors
-    /// As [`Writer::write`].
+    /// Those of [`Writer::write`].
     pub(crate) fn write_space(&self, pairs: &[u32], written: &mut Written) -> Result<()> {
         let mut blocks = Vec::new();
         for write in self.space.collect(self.checkpoint, pairs)? {

@@ -33,7 +33,7 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Of a table of at most `pages_max` pages, which takes them all.
+    /// The admission of a table of at most `pages_max` pages, which takes them all.
     pub(super) fn new(pages_max: i64) -> Admission {
         Admission {
             pages_max,

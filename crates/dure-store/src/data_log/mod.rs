@@ -52,7 +52,7 @@ const NEIGHBOURS: u64 = 512;
 const PAGES_MAX: u64 = 1024;
 /// Pages that a core takes from the common room at once, and gives back.
 const STOCK: i64 = 32;
-/// Of the page cache, the part for the table is one in this many.
+/// One part of the page cache in this many is for the table.
 const CACHE_SHARE: u64 = 16;
 
 #[derive(Debug)]
@@ -82,7 +82,7 @@ pub struct DataLog {
     frames: Arc<FramePool>,
     /// Pages that went to the log.
     pub logged: Counter,
-    /// Of these, the ones that were freed before they were written to their block.
+    /// Pages that went to the log and were freed before they were written to their block.
     pub spared: Counter,
 }
 
@@ -189,7 +189,7 @@ impl DataLog {
         })
     }
 
-    /// The same for pages that can be written to their blocks as well.
+    /// Like `room`, for pages that can be written to their blocks as well.
     pub fn room_that_pays(&self, core: CoreId, pages: usize) -> Option<Room<'_>> {
         let room = self.room(core, pages);
         if room.is_none() {

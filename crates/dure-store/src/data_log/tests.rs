@@ -215,7 +215,7 @@ fn the_table_takes_as_many_pages_as_pay() {
     }
 }
 
-/// A table that refuses nobody stays as it is, whatever a checkpoint places.
+/// A table that refuses no page stays as it is, whatever a checkpoint places.
 #[test]
 fn a_table_with_room_for_all_stays_open() {
     let world = world(16);

@@ -37,7 +37,7 @@ pub const ORDINALS: u8 = 16;
 pub struct BucketHeaderV1 {
     /// When an entry of this bucket last changed; counts if `set_number` equals the directory's.
     pub mtime: Time,
-    /// The same for ctime.
+    /// Like `mtime`, for ctime.
     pub ctime: Time,
     /// The directory's set number when the stamps were set.
     pub set_number: U32,

@@ -8,9 +8,9 @@ use crate::units::{BLOCK_BYTES_U64, Ino, to_u64};
 
 /// `st_mode >> 12` of a directory.
 pub const DIRECTORY: u8 = FileKind::Directory.code();
-/// Of a regular file.
+/// `st_mode >> 12` of a regular file.
 pub const REGULAR: u8 = FileKind::File.code();
-/// Of a symlink.
+/// `st_mode >> 12` of a symlink.
 pub const SYMLINK: u8 = FileKind::Symlink.code();
 
 /// Highest map there is.

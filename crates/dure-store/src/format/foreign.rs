@@ -20,7 +20,8 @@ const SIGNATURES: [(usize, &[u8], &str); 11] = [
     (1024, &[0x10, 0x20, 0xf5, 0xf2], "F2FS"),
     (4086, b"SWAPSPACE2", "swap space"),
 ];
-/// Of ext2, ext3 and ext4; two bytes say little, so the revision behind them has to be right, too.
+/// The magic of ext2, ext3 and ext4; two bytes say little, so the revision behind them has to be
+/// right, too.
 const EXT: (usize, [u8; 2]) = (1080, [0x53, 0xef]);
 const EXT_REVISION: usize = 1100;
 

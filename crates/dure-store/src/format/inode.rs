@@ -39,8 +39,8 @@ pub const FLAG_ORPHAN: u32 = 1;
 /// Flag: the symlink's target does not fit the body and lies in blob nodes (`map_root`).
 pub const FLAG_LONG_LINK: u32 = 2;
 
-/// What an inode is: who may use it and how it is named. A granule of its own, so that a change of
-/// attributes and one of data neither wait for each other nor log each other's bytes.
+/// What an inode is: which users may use it and how it is named. A granule of its own, so that a
+/// change of attributes and one of data neither wait for each other nor log each other's bytes.
 /// `mode == 0` means the number is free.
 #[derive(
     FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq,
@@ -173,8 +173,8 @@ impl AttributesRecord {
         Ino(self.ino.get())
     }
 
-    /// Whom the nodes of its extended attributes name as their owner: itself. A file without a name
-    /// that carries the attributes of another one (`xattr::large`) says in `parent` whose.
+    /// The owner that the nodes of its extended attributes name: itself. A file without a name that
+    /// carries the attributes of another one (`xattr::large`) says in `parent` whose.
     #[must_use]
     pub fn xattr_owner(&self) -> Ino {
         if self.carries() && self.parent.get() != 0 {

@@ -38,7 +38,7 @@ pub struct DeviceEntryV1 {
 }
 const _: () = assert!(size_of::<DeviceEntryV1>() == 64);
 
-/// Of which kind a medium is.
+/// The kind of a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MediumKind {
     /// Persistent memory.
@@ -80,7 +80,7 @@ impl MediumKind {
 pub struct Medium {
     /// Its identity.
     pub uuid: [u8; 16],
-    /// Of which kind it is.
+    /// Its kind.
     pub kind: MediumKind,
     /// The NUMA node it is on.
     pub node: u32,

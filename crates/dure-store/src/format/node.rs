@@ -169,7 +169,7 @@ impl NodeImage {
         image
     }
 
-    /// The same, of an inode.
+    /// Like [`NodeImage::fresh`], but it belongs to the inode `owner`.
     #[must_use]
     pub fn fresh_of(kind: NodeKind, version: u64, owner: Ino) -> NodeImage {
         NodeImage {
@@ -205,7 +205,7 @@ impl NodeImage {
         &self.block[self.place(granule) + VERSION_BYTES..][..self.kind.payload(granule)]
     }
 
-    /// The same, to be changed.
+    /// Payload of a granule, to be changed.
     pub fn payload_mut(&mut self, granule: usize) -> &mut [u8] {
         let at = self.place(granule) + VERSION_BYTES;
         &mut self.block[at..][..self.kind.payload(granule)]

@@ -91,7 +91,7 @@ impl Slot {
         }
     }
 
-    /// The same page in another block.
+    /// This page in another block.
     #[must_use]
     pub fn moved_to(&self, block: BlockNo) -> Slot {
         assert!(!self.is_hole(), "a hole has no block to move");

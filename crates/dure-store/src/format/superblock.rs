@@ -149,7 +149,7 @@ impl SuperBlock {
     /// Reads the head of a medium.
     ///
     /// # Errors
-    /// As [`SuperBlock::open`], whichever medium it is.
+    /// Those of [`SuperBlock::open`], whichever medium it is.
     pub fn open_head(block: &[u8]) -> Result<SuperBlock> {
         SuperBlock::open_copy(block, 0)
     }
@@ -157,7 +157,7 @@ impl SuperBlock {
     /// Reads the copy in the last block of a volume of whatever length.
     ///
     /// # Errors
-    /// As [`SuperBlock::open`].
+    /// Those of [`SuperBlock::open`].
     pub fn open_last(block: &[u8]) -> Result<SuperBlock> {
         let (sb, _) = SuperBlock::read_from_prefix(block).map_err(|_| Error::NotDure)?;
         SuperBlock::open(block, sb.total_blocks.get().saturating_sub(1))

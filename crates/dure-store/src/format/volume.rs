@@ -13,7 +13,8 @@ pub const PAIR_PAYLOAD: usize = BLOCK_BYTES - 32;
 pub const STATE_CLEAN: u32 = 1;
 /// The volume is, or was at the crash, mounted for writing.
 pub const STATE_DIRTY: u32 = 2;
-/// The same without a log (`journal=none`): after a crash only a rebuild can tell what is left.
+/// The volume is, or was at the crash, mounted for writing without a log (`journal=none`): after a
+/// crash only a rebuild can tell what is left.
 pub const STATE_UNLOGGED: u32 = 3;
 /// All states there are.
 pub const STATES: [u32; 3] = [STATE_CLEAN, STATE_DIRTY, STATE_UNLOGGED];

@@ -24,7 +24,7 @@ pub struct FormatOptions {
     pub segment_blocks: Option<u32>,
     /// Identity; `None`: random.
     pub uuid: Option<[u8; 16]>,
-    /// Who owns the root directory.
+    /// The owner of the root directory.
     pub owner: Owner,
     /// Regions of persistent memory that the volume lies on besides its device, and before it.
     pub nvm: Vec<NvmRegion>,

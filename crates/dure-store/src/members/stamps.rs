@@ -11,7 +11,7 @@
 //! 3. Stamps: now the new turn, next none. Flushed; only then is the volume mounted, or unmounted.
 //!
 //! **Invariants.** Each stamp names the turn of the header; outside of a turn it names no other one.
-//! Header number 0, of a rebuilt header that nobody knows the turn of, is not compared.
+//! Header number 0, of a rebuilt header whose turn is unknown, is not compared.
 //!
 //! # On a crash
 //! | after step | header | each stamp | |
@@ -98,7 +98,7 @@ pub(crate) fn are_stamped(region: &Region, layout: &Layout) -> Result<bool> {
 /// Writes the same stamp to all media.
 ///
 /// # Errors
-/// As [`write`].
+/// Those of [`write`].
 pub(crate) fn write_all(region: &Region, layout: &Layout, turns: [Turn; 2]) -> Result<()> {
     let count = layout.superblock.media().len();
     (1..count).try_for_each(|member| write(region, layout, member, turns))
@@ -107,7 +107,7 @@ pub(crate) fn write_all(region: &Region, layout: &Layout, turns: [Turn; 2]) -> R
 /// Makes a turn of the volume: `write_header` writes the volume header of turn `new`, and flushes.
 ///
 /// # Errors
-/// As [`write`], and of `write_header`.
+/// Those of [`write`], and of `write_header`.
 pub(crate) fn turn(
     region: &Region,
     layout: &Layout,

@@ -38,7 +38,7 @@ impl Disk {
         }
     }
 
-    /// The same content on a medium of so many blocks.
+    /// A medium of so many blocks with this content.
     fn copy(&self, path: &'static str, blocks: u64) -> Disk {
         let copy = Disk::new(path, blocks);
         let mut bytes = vec![0; BLOCK_BYTES];

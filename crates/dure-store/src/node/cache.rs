@@ -204,9 +204,9 @@ impl NodeCache {
         true
     }
 
-    /// Takes the lists of dirty nodes of all cores. Who takes them clears the flag of each node,
-    /// then copies it. A task that still sees the flag holds a lock of the node from before that
-    /// until it has stored its change, so the copy has the change.
+    /// Takes the lists of dirty nodes of all cores. The caller clears the flag of each node, then
+    /// copies it. A task that still sees the flag holds a lock of the node from before that until
+    /// it has stored its change, so the copy has the change.
     pub(crate) fn take_dirty(&self) -> Vec<Vec<NodeRef>> {
         let take = |core| {
             let core = nth_core(core, self.dirty.len());

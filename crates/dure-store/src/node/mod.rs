@@ -73,9 +73,9 @@ pub struct Node {
     /// The inode it belongs to; `Ino(0)`: none.
     pub owner: Ino,
     lock: Lock,
-    /// Of a bucket node: held by a task that is about to change the entries of a bucket while it
-    /// holds the directory shared. On lines of their own: cores that use different buckets do not
-    /// contend.
+    /// The locks of a bucket node: held by a task that is about to change the entries of a bucket
+    /// while it holds the directory shared. On lines of their own: cores that use different buckets
+    /// do not contend.
     buckets: Box<[CachePadded<Mutex<BUCKET, ()>>]>,
     /// On a dirty list. Set under the lock of that list (and by `Op::finish` while it holds a
     /// granule lock), cleared by the checkpoint before it copies the granules.
@@ -85,7 +85,7 @@ pub struct Node {
     freed: AtomicU64,
     /// Which transaction has it (compound transactions).
     pub(crate) hold: Hold,
-    /// Of a node of inodes: `InodePools` has it. Set under the lock of the pool, once.
+    /// Whether `InodePools` has this node of inodes. Set under the lock of the pool, once.
     adopted: AtomicBool,
     /// CLOCK reference bit.
     referenced: AtomicBool,
@@ -142,7 +142,7 @@ impl Node {
         self.lock.look(index, 0..self.payload_bytes(index), look)
     }
 
-    /// As [`Node::look`], of some bytes.
+    /// Like [`Node::look`], of some bytes.
     #[inline]
     pub fn look_at<R>(&self, index: u8, bytes: Range<usize>, look: impl FnOnce(&[u8]) -> R) -> R {
         self.lock.look(index, bytes, look)
@@ -235,7 +235,7 @@ impl Node {
         bucket.lock_ordered()
     }
 
-    /// As `lock_bucket`, if that needs no waiting.
+    /// Like `lock_bucket`, if that needs no waiting.
     pub fn try_lock_bucket(&self, index: u8) -> Option<MutexGuard<'_, BUCKET, ()>> {
         self.buckets[usize::from(index)].try_lock()
     }
@@ -286,7 +286,7 @@ impl Node {
         (version != 0).then_some(version)
     }
 
-    /// As [`Node::freed`], but only once the freeing handle has joined the journal: `Op::finish`
+    /// Like [`Node::freed`], but only once the freeing handle has joined the journal: `Op::finish`
     /// holds all granule locks from before the node is marked freed until after the join.
     pub(crate) fn freed_and_joined(&self) -> Option<u64> {
         let _joined = self.read(0);

@@ -125,7 +125,7 @@ impl<'o> Held<'o> {
 }
 
 impl Op<'_> {
-    /// As [`Op::finish`].
+    /// Like [`Op::finish`].
     pub(super) fn finish_images(mut self) -> Mark {
         let mut handle = self.handle.take().expect("an op finishes once");
         let born = std::mem::take(&mut self.born);

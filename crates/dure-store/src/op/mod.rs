@@ -99,7 +99,7 @@ impl Store {
     /// carries `pages` pages of data into the log: at most [`Store::data_pages_max`].
     ///
     /// # Errors
-    /// As [`Store::op`].
+    /// Those of [`Store::op`].
     pub fn op_holding(
         &self,
         kind: OpKind,
@@ -117,8 +117,8 @@ impl Store {
         self.reserved_op(kind, (nodes, held), pages, LogRoom::Checkpoint)
     }
 
-    /// The same for a caller that can do without: `None` when there are no blocks at once, or when
-    /// a checkpoint fails.
+    /// Like [`Store::op`], for a caller that can do without: `None` when there are no blocks at
+    /// once, or when a checkpoint fails.
     pub fn op_at_hand(&self, kind: OpKind, class: OpClass, nodes_max: u32) -> Option<Op<'_>> {
         self.check_writable().ok()?;
         let core = self.partition();
@@ -130,8 +130,8 @@ impl Store {
             .ok()
     }
 
-    /// The same for a checkpoint, which cannot wait for another: it uses the blocks kept for
-    /// deletions, and a full log gets one more segment. The caller holds the checkpoint lock.
+    /// Like [`Store::op`], for a checkpoint, which cannot wait for another: it uses the blocks kept
+    /// for deletions, and a full log gets one more segment. The caller holds the checkpoint lock.
     ///
     /// # Errors
     /// `NoSpace`, `Stopped`, a failed write of a journal header.
@@ -232,8 +232,8 @@ impl Op<'_> {
         &mut self.edits[at].draft
     }
 
-    /// As [`Op::edit`], of a granule that others change meanwhile: parts that they do not write. Only
-    /// the parts that the operation writes are stored.
+    /// Like [`Op::edit`], of a granule that others change meanwhile: parts that they do not write.
+    /// Only the parts that the operation writes are stored.
     pub fn edit_shared(&mut self, node: &NodeRef, index: u8) -> &mut Draft {
         let at = match self.edit_of(node, index) {
             Some(at) => at,
@@ -250,7 +250,7 @@ impl Op<'_> {
         }
     }
 
-    /// As [`Op::edit`], unless `refuse` finds a reason in the granule not to change it, which is
+    /// Like [`Op::edit`], unless `refuse` finds a reason in the granule not to change it, which is
     /// returned.
     pub fn edit_unless<R>(
         &mut self,
@@ -266,7 +266,7 @@ impl Op<'_> {
         reason
     }
 
-    /// As [`Op::edit`], where the whole payload is given.
+    /// Like [`Op::edit`], where the whole payload is given.
     pub fn replace(&mut self, node: &NodeRef, index: u8, payload: &[u8]) {
         assert_eq!(
             payload.len(),
@@ -281,8 +281,8 @@ impl Op<'_> {
         }
     }
 
-    /// As [`Op::replace`], of a granule that holds nothing of it and is not edited yet: all bytes are
-    /// logged.
+    /// Like [`Op::replace`], of a granule that holds nothing of it and is not edited yet: all bytes
+    /// are logged.
     pub fn fill(&mut self, node: &NodeRef, index: u8, payload: &[u8]) {
         assert_eq!(
             payload.len(),
@@ -317,7 +317,7 @@ impl Op<'_> {
         }
     }
 
-    /// As [`Op::view`], of some bytes.
+    /// Like [`Op::view`], of some bytes.
     pub fn view_at<R>(
         &self,
         node: &NodeRef,
@@ -346,10 +346,10 @@ impl Op<'_> {
         }
     }
 
-    /// A new node that belongs to no inode, as [`Op::new_node_of`].
+    /// A new node that belongs to no inode, like [`Op::new_node_of`].
     ///
     /// # Errors
-    /// As [`Op::new_node_of`].
+    /// Those of [`Op::new_node_of`].
     pub fn new_node(&mut self, kind: NodeKind) -> Result<NodeRef> {
         self.new_node_of(kind, Ino(0))
     }

@@ -46,7 +46,7 @@ pub struct Target {
     old: Slot,
     /// Where it goes; none until allocated.
     pub block: BlockNo,
-    /// Of its content.
+    /// The checksum of its content.
     pub crc: u32,
 }
 

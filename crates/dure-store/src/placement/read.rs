@@ -33,7 +33,7 @@ impl Placement {
     /// such read of a block compares all of it with its checksum; `what` names that in errors.
     ///
     /// # Errors
-    /// As [`Placement::read_page`].
+    /// Those of [`Placement::read_page`].
     pub fn read_part(
         &self,
         slot: &Slot,
@@ -55,7 +55,7 @@ impl Placement {
     /// names the checksum of the first in errors.
     ///
     /// # Errors
-    /// As [`Placement::read_page`], when the first page is not good.
+    /// Those of [`Placement::read_page`], when the first page is not good.
     pub fn read_run(
         &self,
         slots: &[Slot],

@@ -205,7 +205,7 @@ impl Space {
         self.available.give(current_core(), change.given);
     }
 
-    /// As [`Space::pieces`], for a run from the medium.
+    /// Like [`Space::pieces`], for a run from the medium.
     pub(super) fn checked_pieces(&self, run: Run) -> Result<impl Iterator<Item = Piece>> {
         let start = self.layout.main;
         let end = start + u64::from(self.layout.segments) * u64::from(self.layout.segment_blocks);

@@ -164,7 +164,7 @@ impl Space {
         space
     }
 
-    /// The same with partitions at home on the nodes of a machine.
+    /// This space, with partitions at home on the nodes of a machine.
     pub(crate) fn on(mut self, numa: &Numa) -> Space {
         let regions = self.layout.node_segments();
         self.homes = Homes::new(numa, regions, self.layout.journals);
@@ -217,9 +217,9 @@ impl Space {
         })
     }
 
-    /// The same in persistent memory beside a block device, for data that is to move to the device
-    /// later. `None` when there are `segments_max` segments for data there, or no wholly free one for
-    /// another, and none of them has a free block.
+    /// Like `alloc_data`, in persistent memory of a volume with a block device, for data that is to
+    /// move to the device later. `None` when there are `segments_max` segments for data there, or
+    /// no wholly free one for another, and none of them has a free block.
     pub(crate) fn alloc_absorbed(&self, core: CoreId, segments_max: u32, want: u32) -> Option<Run> {
         let piece = self.absorb(core, segments_max, want)?;
         Some(Run {
@@ -245,8 +245,8 @@ impl Space {
         self.segments.touched()
     }
 
-    /// Allocates all runs of at least `least` free blocks of a segment in which nobody allocates, out
-    /// of a reservation of the caller for all of it. [`Space::release`] gives them back.
+    /// Allocates all runs of at least `least` free blocks of a segment in which no task allocates,
+    /// out of a reservation of the caller for all of it. [`Space::release`] gives them back.
     pub(crate) fn take_free_runs(&self, segment: SegNo, least: u32) -> Vec<Run> {
         let blocks = self.layout.segment_blocks;
         let runs = self

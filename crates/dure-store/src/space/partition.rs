@@ -4,7 +4,7 @@
 //!
 //! **Structure.** Partition p owns every P-th stripe of 64 segments, so that what is in use lies at
 //! the beginning of a large volume and the tables that describe it stay small (of a small volume:
-//! segments `p*n/P .. (p+1)*n/P`; of a volume with persistent memory beside a block device: both in
+//! segments `p*n/P .. (p+1)*n/P`; of a volume with persistent memory and a block device: both in
 //! each of the two areas), and has one open segment for node images and up to three for
 //! data, by how long it is likely to live; while free segments are few, one; and one in persistent
 //! memory for data that is to move to a block device later. A core uses the

@@ -6,11 +6,11 @@
 //! **Structure.** The available blocks are split into a *stash* per core, one *pool*, and two
 //! counts for some: the *kept* blocks, for operations that free as many blocks as they take once
 //! they are valid and checkpointed (deletions, rewrites of pages and nodes that exist, the cleaner,
-//! the checkpoint), and the *promised* blocks, for writes that somebody has accepted before they
-//! came here (the kernel's cache of a mount). A core takes from its stash with one atomic
-//! read-modify-write; an empty stash is refilled in batches from the pool, then from the other
-//! stashes, under a lock, so that a refusal is exact. What comes back fills the kept blocks first,
-//! then the promised ones, then the stash, then the pool.
+//! the checkpoint), and the *promised* blocks, for writes that were accepted before they came here
+//! (the kernel's cache of a mount). A core takes from its stash with one atomic read-modify-write;
+//! an empty stash is refilled in batches from the pool, then from the other stashes, under a lock,
+//! so that a refusal is exact. What comes back fills the kept blocks first, then the promised ones,
+//! then the stash, then the pool.
 //!
 //! # Invariants
 //! Counts never go below zero. Sum of all counts + reservations held = blocks that are not
@@ -42,8 +42,8 @@ pub enum OpClass {
     Promised,
 }
 
-/// Blocks that are not for everybody. A count is below its goal only while the volume is full, so
-/// that usually the line is only read.
+/// Blocks that are not for every caller. A count is below its goal only while the volume is full,
+/// so that usually the line is only read.
 #[derive(Debug)]
 struct Aside {
     /// For operations that free as many as they take.
@@ -60,7 +60,7 @@ pub(crate) struct Available {
     /// Written by the core of the slot and by cores that run out; only counts blocks, publishes
     /// nothing, hence Relaxed everywhere.
     stashes: PerCore<AtomicU64>,
-    /// As `stashes`, for all cores.
+    /// Blocks for all cores; counted like `stashes`.
     pool: CachePadded<AtomicU64>,
     aside: CachePadded<Aside>,
     /// Blocks a stash is filled up to; twice as many overflow into the pool.

@@ -29,7 +29,7 @@ use crate::format::volume::SlotCode;
 /// What a segment is used for, and so which cores may allocate in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Of no core: any may open it, wholly free or not.
+    /// Belongs to no core: any may open it, wholly free or not.
     Closed,
     /// The open segment of a partition; others use it only when nothing else is left.
     Open,
@@ -147,8 +147,8 @@ impl SegmentState {
         Some((first, count))
     }
 
-    /// Takes all runs of at least `least` free blocks, if nobody allocates here. Returns their first
-    /// blocks and lengths.
+    /// Takes all runs of at least `least` free blocks, if no task allocates here. Returns their
+    /// first blocks and lengths.
     pub(crate) fn take_runs(&mut self, segment_blocks: u32, least: u32) -> Vec<(u32, u32)> {
         let mut runs = Vec::new();
         if self.role != Role::Closed {

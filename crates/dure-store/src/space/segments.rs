@@ -68,7 +68,7 @@ pub(crate) struct Segments {
     pub(crate) segment_blocks: u32,
     /// Segments per use, by code: statistics, hence Relaxed.
     uses: [AtomicU32; 4],
-    /// The first so many are in persistent memory, beside a block device.
+    /// The first so many are in persistent memory of a volume with a block device.
     in_nvm: u32,
     /// Those of them that hold data: bounds what is opened there, roughly, hence Relaxed.
     nvm_data: AtomicU32,
@@ -121,7 +121,7 @@ impl Segments {
         self.run((segment, group), group.states[n].lock(), body)
     }
 
-    /// As [`Segments::with`], unless another task holds the lock.
+    /// Like [`Segments::with`], unless another task holds the lock.
     pub(crate) fn try_with<R>(
         &self,
         segment: SegNo,

@@ -48,7 +48,7 @@ impl Store {
     /// then.
     ///
     /// # Errors
-    /// As [`Store::checkpoint`].
+    /// Those of [`Store::checkpoint`].
     pub fn checkpoint_since(
         &self,
         checkpoints: i64,
@@ -208,7 +208,7 @@ impl Store {
     /// Makes everything that has joined so far valid; at most twice in a checkpoint.
     ///
     /// # Errors
-    /// As [`Store::commit`].
+    /// Those of [`Store::commit`].
     pub(crate) fn commit_for_checkpoint(&self) -> Result<()> {
         let journal = self.journal();
         let committed = journal.commit_cut(&journal.cut());

@@ -52,7 +52,7 @@ impl Store {
     /// that find it full at once one does that; the others find its work done and try again.
     ///
     /// # Errors
-    /// As [`Store::checkpoint`].
+    /// Those of [`Store::checkpoint`].
     pub(crate) fn make_log_room(&self, journal: JournalId) -> Result<()> {
         let start = clock::monotonic_ns();
         self.make_log_room_since(journal, self.counters.checkpoints.sum())?;
@@ -62,11 +62,11 @@ impl Store {
         Ok(())
     }
 
-    /// As `make_log_room`, for a caller that found the log full, or half full, when `checkpoints`
+    /// Like `make_log_room`, for a caller that found the log full, or half full, when `checkpoints`
     /// checkpoints had been made.
     ///
     /// # Errors
-    /// As [`Store::checkpoint`].
+    /// Those of [`Store::checkpoint`].
     pub fn make_log_room_since(&self, journal: JournalId, checkpoints: i64) -> Result<()> {
         let Some(_state) = self.checkpoint_since(checkpoints)? else {
             return self.check_writable();
@@ -116,7 +116,7 @@ impl Store {
     /// Empties the logs, if rings have more than the least, and makes them as small as can be.
     ///
     /// # Errors
-    /// As [`Store::checkpoint`].
+    /// Those of [`Store::checkpoint`].
     pub fn give_logs_back(&self) -> Result<()> {
         if self.spare_log_blocks() == 0 {
             return Ok(());

@@ -59,7 +59,8 @@ impl Store {
             // What became valid contradicts the space map: `end_call` says that it stopped.
             Ok(()) => drop(self.check_space()),
             Err(CommitError::LogFull(_)) => {
-                // Release: pairs with the Acquire in `end_call`; who sees it commits the operation.
+                // Release: pairs with the Acquire in `end_call`; a task that sees it commits the
+                // operation.
                 self.late.found.fetch_add(1, Ordering::Release);
             }
             Err(error) => drop(self.stopped_by_journal(&error)),

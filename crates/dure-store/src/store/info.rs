@@ -22,7 +22,7 @@ pub enum VolumeState {
     Clean,
     /// Mounted, or crashed: then the next mount recovers it.
     Dirty,
-    /// The same with `journal=none`: a crashed one must be repaired.
+    /// Mounted, or crashed, with `journal=none`: a crashed one must be repaired.
     Unlogged,
 }
 

@@ -24,11 +24,11 @@ use crate::units::{BlockNo, to_u64};
 pub struct LoggedCounts {
     /// Complete ones behind the tail.
     pub complete: u64,
-    /// Of them known to have been flushed.
+    /// Complete ones known to have been flushed.
     pub durable: u64,
     /// The others: written, and flushed or not.
     pub written: u64,
-    /// Of the complete ones, those recovery would apply.
+    /// Complete ones that recovery would apply.
     pub valid: u64,
     /// Those it would leave out because something they depend on is not there.
     pub lacking_marks: u64,
@@ -38,9 +38,9 @@ pub struct LoggedCounts {
     pub handles: u64,
     /// Records in them.
     pub records: u64,
-    /// Of these, copies of whole nodes (compound transactions).
+    /// Records that are copies of whole nodes (compound transactions).
     pub images: u64,
-    /// Of these, pages of file data (`data=journal`, and small fsyncs).
+    /// Records that are pages of file data (`data=journal`, and small fsyncs).
     pub data_pages: u64,
     /// Marks in them.
     pub marks: u64,

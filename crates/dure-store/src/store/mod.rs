@@ -116,7 +116,7 @@ pub struct Store {
     pub recovered: Option<RecoveryStatistics>,
     /// Inodes in use as the mount found them.
     pub inodes_found: i64,
-    /// Who takes free blocks to trim them.
+    /// Lets one task at a time take free blocks to trim them.
     trims: TrimGate,
     /// Set once, when what uses the store is complete.
     above: OnceLock<Box<dyn Above>>,

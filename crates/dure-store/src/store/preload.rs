@@ -1,8 +1,8 @@
 //! Nodes that are about to be needed, read together.
 //!
-//! **Problem.** Who goes from node to node waits for a request at each. **Structure.** The images
-//! of many are submitted at once and put in memory as they come. **Invariants.** What cannot be
-//! read, or is not what it should be, is left to who needs it, who then learns why.
+//! **Problem.** A task that goes from node to node waits for a request at each. **Structure.** The
+//! images of many are submitted at once and put in memory as they come. **Invariants.** What cannot
+//! be read, or is not what it should be, is left to the task that needs it, which then learns why.
 //! **On a crash** nothing is lost.
 
 use dure_block::BlockBuf;
@@ -18,7 +18,7 @@ const PART_OF_CACHE: usize = 32;
 
 impl Store {
     /// Puts these nodes in memory, as far as they are not, or the first of them if they are many for
-    /// the cache. Reads one by one are no slower on a medium in memory, which this leaves alone.
+    /// the cache. Reads one by one are no slower on a medium in memory, where this does nothing.
     pub fn preload(&self, nids: impl IntoIterator<Item = Nid>) {
         if !self.reads_wait() {
             return;
@@ -43,7 +43,7 @@ impl Store {
     }
 
     fn load_together(&self, absent: &[(Nid, NatEntry)]) {
-        // One alone is read by who needs it, in one system call.
+        // A single one is read by the task that needs it, in one system call.
         if absent.len() < 2 {
             return;
         }

@@ -14,7 +14,7 @@ pub struct RecoveryStatistics {
     pub log_bytes: u64,
     /// Complete transactions.
     pub transactions: u64,
-    /// Of these, those that were applied.
+    /// Transactions that were applied.
     pub applied: u64,
     /// Nodes that they changed.
     pub nodes: u64,
@@ -22,13 +22,13 @@ pub struct RecoveryStatistics {
     pub pages: u64,
     /// Threads it ran on at most.
     pub threads: u64,
-    /// Of these, those that applied the transactions: fewer where there are few records.
+    /// Threads that applied the transactions: fewer where there are few records.
     pub threads_applying: u64,
     /// Nanoseconds of reading the logs.
     pub scan_ns: u64,
-    /// Of applying them in memory, and of comparing data.
+    /// Nanoseconds of applying transactions in memory, and of comparing data.
     pub apply_ns: u64,
-    /// Of writing what changed; 0 for a read-only mount.
+    /// Nanoseconds of writing what changed; 0 for a read-only mount.
     pub write_ns: u64,
 }
 

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! # Invariants
-//! Nothing that the old superblock names is changed. The write of block 0 alone makes the new volume
+//! Nothing that the old superblock names is changed. Only the write of block 0 makes the new volume
 //! count.
 //!
 //! **Crash.** Before block 0: the old volume, with its own last block, on a larger medium. After it:

@@ -98,7 +98,7 @@ impl Store {
     /// caller holds no inode lock.
     ///
     /// # Errors
-    /// As [`Store::checkpoint`].
+    /// Those of [`Store::checkpoint`].
     #[inline]
     pub(crate) fn make_memory_room(&self, core: CoreId) -> Result<()> {
         match self.what_waits(core) {

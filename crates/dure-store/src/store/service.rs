@@ -37,7 +37,7 @@ impl Store {
             .expect("only operations ask for it, and they were let in as writable")
     }
 
-    /// The same, where the mount may be read-only.
+    /// The journal of a mount; `None` where the mount is read-only.
     pub fn journal_if_any(&self) -> Option<&Journal<Settler>> {
         self.journal.get()
     }
@@ -219,7 +219,7 @@ impl Store {
     /// for the child.
     ///
     /// # Errors
-    /// As [`Store::node`].
+    /// Those of [`Store::node`].
     #[inline]
     pub fn load_from_node(
         &self,
@@ -345,15 +345,16 @@ impl Store {
     /// Makes everything that has joined so far durable and valid.
     ///
     /// # Errors
-    /// As [`Store::commit`].
+    /// Those of [`Store::commit`].
     pub fn commit_all(&self) -> Result<()> {
         self.commit_rounds(|| self.journal().commit_all())
     }
 
-    /// The same of what has joined in the journals of these partitions, and of all it depends on.
+    /// Makes what has joined in the journals of these partitions, and all it depends on, durable
+    /// and valid.
     ///
     /// # Errors
-    /// As [`Store::commit`].
+    /// Those of [`Store::commit`].
     pub fn commit_partitions(&self, partitions: &[CoreId]) -> Result<()> {
         let journal = self.journal();
         let journals = partitions.iter().map(|core| journal.journal_of(*core));

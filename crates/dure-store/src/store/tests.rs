@@ -14,7 +14,7 @@ pub(crate) fn mounted(device: Arc<dyn Device>) -> Store {
     mounted_with(device, StoreOptions::default())
 }
 
-/// The same with these options.
+/// Mounts the volume on `device` with these options. Dropping the store is a crash.
 pub(crate) fn mounted_with(device: Arc<dyn Device>, options: StoreOptions) -> Store {
     let mount = Mount::begin(device, options).expect("a good volume");
     let store = run(mount).expect("it mounts");

@@ -3,10 +3,10 @@
 //! **Problem.** Any free block may be given to a file at any moment, and what is written there must
 //! not be discarded. **Structure.** The free blocks of one segment at a time are allocated as for a
 //! file, the device is told of them, and they are free again. **Invariants.** A block is discarded
-//! only while it is allocated and nothing points to it. Who finds no room is not refused for these
-//! blocks: it waits for the segment that is being trimmed, and no other one follows meanwhile.
-//! **On a crash** a block that is free here was freed by a valid handle, so recovery does not look
-//! at what is in it: the same holds for a block that is free and written anew.
+//! only while it is allocated and nothing points to it. A task that finds no room is not refused
+//! for these blocks: it waits for the segment that is being trimmed, and no other one follows
+//! meanwhile. **On a crash** a block that is free here was freed by a valid handle, so recovery
+//! does not look at what is in it: the same holds for a block that is free and written anew.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use crate::ranks::TRIM;
 use crate::space::OpClass;
 use crate::units::{BlockNo, SegNo};
 
-/// Who takes free blocks to trim them, and who wants them.
+/// Excludes tasks that take free blocks to trim them while other tasks want them.
 #[derive(Debug, Default)]
 pub(crate) struct TrimGate {
     /// Held while free blocks of a segment are taken.
@@ -35,7 +35,7 @@ pub(crate) struct NoTrim<'g>(&'g TrimGate);
 impl TrimGate {
     /// Waits for the segment that is being trimmed, and keeps others from following.
     pub(crate) fn shut(&self) -> NoTrim<'_> {
-        // Relaxed: the mutex orders. Who takes it after the line below sees the count.
+        // Relaxed: the mutex orders. A task that takes it after the line below sees the count.
         self.wanted.fetch_add(1, Ordering::Relaxed);
         drop(self.taken.lock());
         NoTrim(self)
@@ -80,7 +80,7 @@ impl Store {
         Ok(told)
     }
 
-    /// The same of one segment; `None` when its free blocks are needed.
+    /// Trims one segment; `None` when its free blocks are needed.
     fn trim_segment(&self, segment: SegNo, within: &Range<u64>, least: u64) -> Result<Option<u64>> {
         let _taken = self.trims.taken.lock();
         let (core, most) = (self.partition(), self.layout.segment_blocks);

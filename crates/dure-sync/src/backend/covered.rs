@@ -89,7 +89,7 @@ macro_rules! cover {
                 self.0.compare_exchange(current, new, order(success), order(failure))
             }
 
-            /// As `compare_exchange`, but may fail without reason.
+            /// Like `compare_exchange`, but may fail without reason.
             ///
             /// # Errors
             /// The value, if it was not replaced.

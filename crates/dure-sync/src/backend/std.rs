@@ -39,7 +39,8 @@ use atomic::AtomicU32;
 /// Turns of spinning before sleeping: about a microsecond, the cost of two context switches.
 pub(crate) const SPIN_TURNS: u32 = 40;
 
-/// As `SPIN_TURNS`, but some microseconds, for waits whose alternative is much slower than a sleep.
+/// Like `SPIN_TURNS`, but some microseconds, for waits whose alternative is much slower than a
+/// sleep.
 #[cfg(not(dure_backend = "sim"))]
 pub(crate) const PATIENT_TURNS: u32 = 320;
 

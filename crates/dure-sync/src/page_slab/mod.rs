@@ -99,13 +99,13 @@ impl<const N: usize> PageSlabs<N> {
         page
     }
 
-    /// As `take`, but allocates no slab, and searches only a few of them for a free page.
+    /// Like `take`, but allocates no slab, and searches only a few of them for a free page.
     pub fn take_at_hand(&mut self) -> Option<PageBox<N>> {
         let page = self.slabs.last().and_then(Slab::claim);
         page.or_else(|| self.search(SEARCHED_MAX, WORTHWHILE))
     }
 
-    /// As `take`, but allocates no slab, and searches all of them for a free page.
+    /// Like `take`, but allocates no slab, and searches all of them for a free page.
     pub fn take_free(&mut self) -> Option<PageBox<N>> {
         self.search(usize::MAX, 1)
     }

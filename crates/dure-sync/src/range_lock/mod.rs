@@ -262,7 +262,7 @@ pub struct Footprint {
 pub struct Waits {
     /// Tasks that entered a queue, once for each word that they waited for.
     pub queued: u64,
-    /// Of them those that slept until they were woken.
+    /// Tasks that slept until they were woken.
     pub slept: u64,
 }
 
@@ -360,7 +360,7 @@ impl<const RANK: u8> RangeLock<RANK> {
     /// longer.
     ///
     /// # Panics
-    /// As [`RangeLock::read`].
+    /// Like [`RangeLock::read`].
     #[inline]
     pub fn write(&self, range: ByteRange) -> RangeGuard<'_, RANK> {
         self.lock(range, Access::Exclusive, Order::Rising)
@@ -400,7 +400,7 @@ impl<const RANK: u8> RangeLock<RANK> {
         self.take(range, Access::Exclusive, Patience::Try)
     }
 
-    /// As [`RangeLock::try_write`], but tries for some microseconds: for a caller that shares a
+    /// Like [`RangeLock::try_write`], but tries for some microseconds: for a caller that shares a
     /// file with tasks that hold their ranges only for a copy; in the queue it would sleep.
     #[inline]
     pub fn write_soon(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
@@ -408,7 +408,7 @@ impl<const RANK: u8> RangeLock<RANK> {
             .or_else(|| soon(|| self.try_write(range)))
     }
 
-    /// As [`RangeLock::try_read`], but tries for some microseconds.
+    /// Like [`RangeLock::try_read`], but tries for some microseconds.
     #[cold]
     pub fn read_soon(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
         soon(|| self.try_read(range))

@@ -158,11 +158,11 @@ pub(super) enum Patience<'w> {
     Try,
 }
 
-/// How often tasks waited for a range lock; written by those who wait.
+/// How often tasks waited for a range lock; written by the tasks that wait.
 #[derive(Debug, Default)]
 pub(super) struct WaitTallies {
     /// Tasks that entered a queue.
     pub(super) queued: Tally,
-    /// Of them those that slept.
+    /// Tasks that entered a queue and slept.
     pub(super) slept: Tally,
 }

@@ -9,8 +9,8 @@ use std::io;
 use std::path::Path;
 
 use dure_fs::{
-    AllocateMode, Begun, FileKind, FileSystem, InodeRef, ReadMode, SeekTarget, Stamp, SyncScope,
-    UnderWay,
+    Advice, AllocateMode, Begun, FileKind, FileSystem, InodeRef, ReadMode, SeekTarget, Stamp,
+    SyncScope, UnderWay,
 };
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, Mutex};
@@ -372,6 +372,29 @@ impl File {
                 .allocate(&self.0.inode, mode, offset, len)?)
         };
         self.told("allocate in", allocate())
+    }
+
+    /// Says what will be read of the file, `len` bytes from `offset` on, 0: all that follows
+    /// (`posix_fadvise`). Readers in order and at random need no advice.
+    ///
+    /// # Errors
+    /// None but a closed volume's: what is advised is a hint.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.write("/file", &[7; 100_000])?;
+    /// let file = session.open("/file")?;
+    /// file.advise(dure::Advice::WillNeed, 0, 65536)?;
+    /// # Ok::<(), dure::Error>(())
+    /// ```
+    pub fn advise(&self, advice: Advice, offset: u64, len: u64) -> Result<()> {
+        let end = match len {
+            0 => u64::MAX,
+            _ => offset.saturating_add(len),
+        };
+        let actor = self.actor();
+        let advised = actor.fs().advise(&self.0.inode, offset..end, advice);
+        self.told("advise", advised.map_err(Into::into))
     }
 
     /// Makes content and attributes durable (`fsync`).

@@ -48,11 +48,11 @@ pub fn get(
     get_from(&mut Volume(session), from.as_ref(), host.as_ref(), callback)
 }
 
-/// The same of several, each with where it goes: hard links between those that go into one directory
-/// stay hard links.
+/// Like [`get`], for several, each with where it goes: hard links between those that go into one
+/// directory stay hard links.
 ///
 /// # Errors
-/// As [`get`].
+/// Those of [`get`].
 pub fn get_all(
     session: &Session,
     copies: &[(PathBuf, PathBuf)],
@@ -61,7 +61,7 @@ pub fn get_all(
     each(&mut Volume(session), copies, callback)
 }
 
-/// The same of another source, which also says what happens when something cannot be copied.
+/// Like [`get`], from another source, which also says what happens when something cannot be copied.
 ///
 /// # Errors
 /// The first failure that the source does not take, with the path it concerns; what was copied
@@ -246,7 +246,7 @@ impl Get<'_> {
             owned.at("change the owner of", host)?;
         }
         if !metadata.is_symlink() {
-            // A program of an image from another user must not run with the rights of the user who
+            // A program of an image from another user must not run with the rights of the user that
             // copies it.
             let keeps = self.root || metadata.is_dir();
             let mode = if keeps {

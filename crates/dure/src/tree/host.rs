@@ -1,6 +1,6 @@
 //! The host's side of a copy: open inodes, and names in open directories.
 //!
-//! **Problem.** A user who may write in a directory of the host can put a symbolic link in the
+//! **Problem.** A user that may write in a directory of the host can put a symbolic link in the
 //! place of an entry the copy has just made or examined, and so redirect the copy. **Structure.** A
 //! copy walks by descriptors: [`Inode::enter`] opens one name of an open directory and follows no
 //! link, and everything else is done to open inodes. **Invariants.** A name is one component. Only
@@ -138,7 +138,7 @@ impl Inode {
         self.just_made(name, kind)
     }
 
-    /// Opens an inode that was just made without a descriptor. Another user who may write here may
+    /// Opens an inode that was just made without a descriptor. Another user that may write here may
     /// have replaced it since, for instance by a hard link to a file of that user: fails unless the
     /// inode is ours, has one name and the right type.
     fn just_made(&self, name: &OsStr, kind: FileType) -> io::Result<Inode> {

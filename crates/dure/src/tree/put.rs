@@ -39,10 +39,10 @@ pub fn put(
     put_all(session, &[one], callback)
 }
 
-/// The same of several, each with where it goes: hard links between them stay hard links.
+/// Like [`put`], for several, each with where it goes: hard links between them stay hard links.
 ///
 /// # Errors
-/// As [`put`].
+/// Those of [`put`].
 pub fn put_all(
     session: &Session,
     copies: &[(PathBuf, PathBuf)],

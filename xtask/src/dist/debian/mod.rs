@@ -1,10 +1,11 @@
 //! `cargo xtask dist --deb`: Debian packages of what is installed: `dure`, and those of
 //! [`library`].
 //!
-//! **Problem.** Who installs a file system wants its package manager to know of it. **Structure.**
-//! What `dist` installs below `/usr`, with Debian's rules: programs stripped, pages compressed,
-//! licences and changes in their files; then dpkg-deb. [`judge`] asks lintian. **Invariants.** The
-//! same sources make the same package: times are those of the commit. **Crash.** Run it again.
+//! **Problem.** A user that installs a file system wants its package manager to know of it.
+//! **Structure.** What `dist` installs below `/usr`, with Debian's rules: programs stripped, pages
+//! compressed, licences and changes in their files; then dpkg-deb. [`judge`] asks lintian.
+//! **Invariants.** The same sources make the same package: times are those of the commit.
+//! **Crash.** Run it again.
 
 mod library;
 
@@ -20,7 +21,7 @@ use super::{copy_all, install, remove};
 use crate::cargo;
 pub(super) use library::packages as library_packages;
 
-/// Replaced by who uploads the package.
+/// The uploader of the package replaces it.
 const MAINTAINER: &str = "dure maintainers <maintainers@dure.example>";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -278,7 +279,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Modes that do not depend on who made the package.
+/// Modes that do not depend on the maker of the package.
 fn modes(folder: &Path) -> Result<()> {
     let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
     set(folder, 0o755)?;

@@ -9,18 +9,19 @@
 use serde::Serialize;
 
 use super::sweep::{FixedLoad, Point};
+use dure_block::count::Count;
 
-/// Of the highest rate, what counts as reaching it.
+/// The share of the highest rate that counts as reaching it.
 const REACHED: f64 = 0.95;
 /// The share of Q2G from which tags are the cause, in percent. Half of the requests that two jobs
 /// have under way wait when there are tags for one.
 const Q2G_SHOWS: f64 = 25.0;
-/// Of all requests, how many must have waited for a tag at least.
+/// The least share of all requests that must have waited for a tag.
 const WAITED: f64 = 0.01;
-/// The same, whatever Q2G is: of the requests of one job only the next waits, and those behind it
-/// have not arrived.
+/// Like [`WAITED`], whatever Q2G is: of the requests of one job only the next waits, and those
+/// behind it have not arrived.
 const WAITED_OFTEN: f64 = 0.1;
-/// Of their cores' time, what busy jobs use.
+/// The share of their cores' time that busy jobs use.
 const CPU_BUSY: f64 = 0.85;
 /// How many times the CPU time that a request takes with one job it may take before something is
 /// contended.
@@ -79,12 +80,9 @@ pub(super) struct Series {
 
 impl Series {
     pub(super) fn name(&self) -> String {
-        let (queues, tags) = (self.hw_queues, self.nr_requests);
-        let plural = if queues == 1 { "" } else { "s" };
-        format!(
-            "{}, {queues} hardware queue{plural} of {tags} tags",
-            self.engine
-        )
+        let queues = Count::of(self.hw_queues, "hardware queue");
+        let tags = Count::of(self.nr_requests, "tag");
+        format!("{}, {queues} of {tags}", self.engine)
     }
 }
 
@@ -131,12 +129,15 @@ fn cause(points: &[Point], end: usize, load: FixedLoad) -> (Cause, String) {
     if waits >= WAITED_OFTEN || (q2g >= Q2G_SHOWS && waits >= WAITED) {
         let waited = 100.0 * waits;
         let figures = format!(
-            "with {} jobs Q2G is {q2g:.0} % of the time of requests (D2C {d2c:.0} %), {waited:.0} % \
+            "with {} Q2G is {q2g:.0} % of the time of requests (D2C {d2c:.0} %), {waited:.0} % \
              of them waited for a tag",
-            at.jobs
+            Count::of(at.jobs, "job")
         );
         return if depth > at.nr_requests {
-            let why = format!("too few tags: {figures}; a job has {depth} requests under way");
+            let why = format!(
+                "too few tags: {figures}; a job has {} under way",
+                Count::of(depth, "request")
+            );
             (Cause::Tags, why)
         } else {
             let why = format!("jobs share hardware queues and their tags: {figures}");
@@ -144,23 +145,26 @@ fn cause(points: &[Point], end: usize, load: FixedLoad) -> (Cause, String) {
         };
     }
     if scales_to_the_end(points, end) {
-        let why = format!("no end in this sweep: {} jobs are the fastest", at.jobs);
+        let why = format!(
+            "no end in this sweep: the fastest is {}",
+            Count::of(at.jobs, "job")
+        );
         return (Cause::None, why);
     }
     let (cpu, with_one) = (at.cpu_ns_per_request, points[0].cpu_ns_per_request);
     let busy = 100.0 * at.cpu_share;
     if at.cpu_share >= CPU_BUSY && at.jobs > 1 && cpu >= CPU_GROWTH * with_one {
         let why = format!(
-            "something is contended: a request takes {cpu:.0} ns of CPU time with {} jobs, \
+            "something is contended: a request takes {cpu:.0} ns of CPU time with {}, \
              {with_one:.0} ns with one, and jobs used or wanted their cores {busy:.0} % of the time",
-            at.jobs
+            Count::of(at.jobs, "job")
         );
         return (Cause::Lock, why);
     }
     if at.cpu_share >= CPU_BUSY {
         let why = format!(
-            "{} jobs used or wanted their cores {busy:.0} % of the time: {cpu:.0} ns for a request",
-            at.jobs
+            "{} used or wanted cores {busy:.0} % of the time: {cpu:.0} ns for a request",
+            Count::of(at.jobs, "job")
         );
         return (Cause::Cpu, why);
     }

@@ -5,7 +5,8 @@ use plotters::prelude::*;
 
 use super::Report;
 use super::cause::Cause;
-use crate::report::short;
+use crate::report::{LABELS, axis, short};
+use dure_block::count::Count;
 
 const WIDTH: u32 = 900;
 const CHART: u32 = 380;
@@ -24,22 +25,20 @@ pub(super) fn svg(report: &Report) -> Result<String> {
             .draw(&Text::new(title, (10, 6), ("sans-serif", 16)))
             .context("drawing")?;
         let points = || report.series.iter().flat_map(|series| &series.points);
-        let jobs = points()
-            .map(|point| u32::from(point.jobs))
-            .max()
-            .unwrap_or(1);
+        let jobs: Vec<f64> = points().map(|point| f64::from(point.jobs)).collect();
         let highest = points().map(|point| point.iops).fold(1.0, f64::max);
         let mut chart = ChartBuilder::on(&area)
             .margin(8)
             .x_label_area_size(36)
             .y_label_area_size(64)
-            .build_cartesian_2d(0..jobs + 1, 0.0..highest * 1.05)
+            .build_cartesian_2d(axis(&jobs), 0.0..highest * 1.05)
             .context("drawing")?;
         chart
             .configure_mesh()
             .light_line_style(WHITE)
             .x_desc("jobs")
-            .x_labels(usize::try_from(jobs.min(16))? + 2)
+            .x_labels(LABELS)
+            .x_label_formatter(&|jobs| format!("{jobs:.0}"))
             .y_label_formatter(&|rate| short(*rate))
             .draw()
             .context("drawing")?;
@@ -49,16 +48,17 @@ pub(super) fn svg(report: &Report) -> Result<String> {
             legend
                 .draw(&PathElement::new([(10, y + 5), (40, y + 5)], style))
                 .context("drawing")?;
-            let (jobs, cause) = (series.ends_at_jobs, series.cause.name());
+            let jobs = Count::of(series.ends_at_jobs, "job");
+            let cause = series.cause.name();
             let name = match series.cause {
-                Cause::None => format!("{}; {cause} to {jobs} jobs", series.name()),
-                _ => format!("{}; ends at {jobs} jobs: {cause}", series.name()),
+                Cause::None => format!("{}; {cause} to {jobs}", series.name()),
+                _ => format!("{}; ends at {jobs}: {cause}", series.name()),
             };
             legend
                 .draw(&Text::new(name, (48, y), ("sans-serif", 13)))
                 .context("drawing")?;
             let line = series.points.iter();
-            let line = line.map(|point| (u32::from(point.jobs), point.iops));
+            let line = line.map(|point| (f64::from(point.jobs), point.iops));
             chart
                 .draw_series(LineSeries::new(line, style).point_size(4))
                 .context("drawing")?;

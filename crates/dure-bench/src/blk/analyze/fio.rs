@@ -17,7 +17,7 @@ pub(super) struct Measured {
     pub(super) iops: f64,
     pub(super) p50_ns: u64,
     pub(super) p99_ns: u64,
-    /// Of the time of the jobs, that in which they had a core.
+    /// The share of the jobs' time in which they had a core.
     pub(super) cpu_share: f64,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn measure(load: &Load) -> Result<Measured> {
         .arg(format!("--bs={}", work.bs))
         .arg(format!("--iodepth={}", work.iodepth))
         .arg(format!("--numjobs={}", load.jobs))
-        .arg(format!("--runtime={}ms", (work.runtime * 1e3).ceil()))
+        .arg(format!("--runtime={}ms", (work.seconds * 1e3).ceil()))
         .arg(format!("--ioengine={name}"))
         .args(more);
     if !work.rw.writes() {

@@ -27,11 +27,12 @@ use super::load::{Pattern, Work};
 use crate::measure::f64_of;
 use crate::report::{Columns, plain_table};
 use cause::{Cause, Series};
+use dure_block::count::Count;
 
 /// `dure blk analyze`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Analyze {
-    /// What each job does, and on what; --runtime is that of one measurement.
+    /// What each job does, and on what; --seconds is that of one measurement.
     #[command(flatten)]
     pub work: Work,
     /// The most jobs: 1, 2, 4 and so on up to this are measured [default: all cores].
@@ -109,7 +110,7 @@ fn analyze(args: &Analyze) -> Result<Report> {
         rw: args.work.rw,
         bs: args.work.bs,
         iodepth: args.work.iodepth,
-        seconds: args.work.runtime,
+        seconds: args.work.seconds,
         cores: load.cores,
         kernel,
         advice: cause::advice(&series, load),
@@ -183,8 +184,12 @@ impl Report {
     fn title(&self) -> String {
         let rw = format!("{:?}", self.rw).to_lowercase();
         format!(
-            "{}: {rw}, requests of {} bytes, {} of each job, {} s a measurement, {} cores",
-            self.device, self.bs, self.iodepth, self.seconds, self.cores
+            "{}: {rw}, requests of {} bytes, {} of each job, {} s a measurement, {}",
+            self.device,
+            self.bs,
+            self.iodepth,
+            self.seconds,
+            Count::of(self.cores, "core")
         )
     }
 }

@@ -19,7 +19,7 @@ use crate::blk::{device, report, trace};
 use crate::interrupt;
 use crate::measure::{self, f64_of};
 
-/// Of the time of a measurement, that of the run with stamps.
+/// The share of a measurement's time that goes to the run with stamps.
 const STAMPED_PART: f64 = 0.5;
 
 /// What all points have in common.
@@ -44,9 +44,9 @@ pub(super) struct Point {
     pub(super) p99_ns: u64,
     /// CPU time of the jobs for each request.
     pub(super) cpu_ns_per_request: f64,
-    /// Of their time, that in which jobs used or wanted a core.
+    /// The share of the jobs' time in which they used or wanted a core.
     pub(super) cpu_share: f64,
-    /// Of all requests, those that waited for a tag.
+    /// The share of all requests that waited for a tag.
     pub(super) tag_waits_share: f64,
     pub(super) phases: Vec<PhaseRow>,
 }
@@ -223,7 +223,7 @@ const TAG_NS: u64 = 10_000;
 /// runs; why not, where it does not.
 fn told_by_kernel(load: &Load) -> Result<std::result::Result<(Vec<PhaseRow>, f64), String>> {
     let mut shorter = load.clone();
-    shorter.work.runtime = (load.work.runtime * STAMPED_PART).max(0.01);
+    shorter.work.seconds = (load.work.seconds * STAMPED_PART).max(0.01);
     let ended = AtomicBool::new(false);
     let (run, stamps) = thread::scope(|scope| {
         let run = scope.spawn(|| {
@@ -301,7 +301,7 @@ fn point(engine: &'static str, load: &Load, device: &Arc<dyn Device>) -> Result<
 /// The phases of a run with stamps.
 fn stamped(load: &Load, device: &Arc<dyn Device>) -> Result<Vec<PhaseRow>> {
     let mut stamped = load.clone();
-    stamped.work.runtime = (load.work.runtime * STAMPED_PART).max(0.01);
+    stamped.work.seconds = (load.work.seconds * STAMPED_PART).max(0.01);
     let queue = load.queue_on(Arc::clone(device), Stamping::On);
     load::run_quietly(&stamped, &queue)?;
     Ok(phases::rows(&Phases::of(&queue.take_trace())))

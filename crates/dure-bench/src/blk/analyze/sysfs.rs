@@ -51,7 +51,7 @@ pub(super) struct Tags {
 }
 
 impl Tags {
-    /// Of a device whose driver has requests; `None` of others.
+    /// The tags of a device whose driver has requests; `None` for other devices.
     pub(super) fn of(device: &str) -> Option<Self> {
         let folder = folder(device)?;
         let path = folder.join("queue/nr_requests");

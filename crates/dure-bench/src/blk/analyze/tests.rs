@@ -20,7 +20,7 @@ fn report_of(line: &str) -> Report {
 #[test]
 fn too_few_tags_are_the_cause_and_said_so() {
     let report = report_of(
-        "--device null --delay 2000 --cores 1 --iodepth 32 --runtime 0.1 --size 64M \
+        "--device null --delay 2000 --cores 1 --iodepth 32 --seconds 0.1 --size 64M \
          --hw-queues 1 --nr-requests 4,64",
     );
     let [few, many] = report.series.as_slice() else {
@@ -49,7 +49,7 @@ fn too_few_tags_are_the_cause_and_said_so() {
 fn with_fewer_tags_than_jobs_q2g_dominates_and_is_said_to() {
     let line = |tags| {
         report_of(&format!(
-            "--device null --delay 2000 --cores 8 --runtime 0.2 --size 64M --hw-queues 1 \
+            "--device null --delay 2000 --cores 8 --seconds 0.2 --size 64M --hw-queues 1 \
              --nr-requests {tags}"
         ))
     };
@@ -80,13 +80,13 @@ fn jobs_that_share_a_queue_are_told_apart_from_too_few_tags() {
         return;
     }
     let report = report_of(
-        "--device null --delay 5000 --cores 2 --iodepth 16 --runtime 0.2 --size 64M \
+        "--device null --delay 5000 --cores 2 --iodepth 16 --seconds 0.2 --size 64M \
          --hw-queues 1 --nr-requests 16",
     );
     assert_eq!(report.series[0].points.len(), 2);
     assert_eq!(report.series[0].cause, Cause::QueueSharing, "{report:?}");
     let apart = report_of(
-        "--device null --delay 5000 --cores 2 --iodepth 16 --runtime 0.2 --size 64M \
+        "--device null --delay 5000 --cores 2 --iodepth 16 --seconds 0.2 --size 64M \
          --hw-queues 2 --nr-requests 16",
     );
     let last = &apart.series[0].points[1];
@@ -96,7 +96,7 @@ fn jobs_that_share_a_queue_are_told_apart_from_too_few_tags() {
 #[test]
 fn a_device_in_memory_is_bound_by_the_core_and_shown_in_all_forms() {
     let report = report_of(
-        "--device null --cores 1 --iodepth 32 --runtime 0.3 --size 64M --rw randwrite --nr-requests 64",
+        "--device null --cores 1 --iodepth 32 --seconds 0.3 --size 64M --rw randwrite --nr-requests 64",
     );
     let series = &report.series[0];
     assert_eq!(series.points[0].jobs, 1);
@@ -124,16 +124,21 @@ fn a_device_in_memory_is_bound_by_the_core_and_shown_in_all_forms() {
 struct Loop(String);
 
 impl Loop {
+    /// `None` where none can be made or used: loop devices are root's.
     fn of(image: &Path) -> Option<Loop> {
         std::fs::write(image, vec![7; 4 << 20]).unwrap();
         let output = std::process::Command::new("losetup")
             .args(["--find", "--show"])
             .arg(image)
-            .output();
-        let device = String::from_utf8_lossy(&output.ok()?.stdout)
-            .trim()
-            .to_owned();
-        (!device.is_empty() && fio::is_installed()).then_some(Loop(device))
+            .output()
+            .ok()?;
+        let device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if !output.status.success() || device.is_empty() {
+            return None;
+        }
+        let device = Loop(device);
+        let opens = std::fs::File::open(&device.0).is_ok();
+        (opens && fio::is_installed()).then_some(device)
     }
 
     fn analyzed(&self, options: &str) -> Report {
@@ -160,7 +165,7 @@ fn a_block_device_is_measured_by_fio_with_tags_of_the_kernel() {
         return eprintln!("{NO_LOOP}");
     };
     let before = sysfs::settings(&device.0);
-    let report = device.analyzed("--runtime 0.1 --engine psync --nr-requests 16");
+    let report = device.analyzed("--seconds 0.1 --engine psync --nr-requests 16");
     let after = sysfs::settings(&device.0);
     assert_eq!(after, before, "settings are put back");
     assert_eq!(report.kernel, before);
@@ -210,7 +215,7 @@ fn too_few_tags_of_the_kernel_are_the_cause_and_said_so() {
         return eprintln!("{NO_LOOP}");
     };
     let analyzed =
-        || device.analyzed("--runtime 0.4 --engine io_uring --iodepth 64 --nr-requests 4");
+        || device.analyzed("--seconds 0.4 --engine io_uring --iodepth 64 --nr-requests 4");
     let mut few = analyzed();
     if few.series[0].nr_requests != 4 {
         return eprintln!("SKIPPED: the loop driver does not take nr_requests");
@@ -228,7 +233,7 @@ fn too_few_tags_of_the_kernel_are_the_cause_and_said_so() {
         few = analyzed();
     }
     assert!(shows(&few), "{few:?}");
-    let enough = device.analyzed("--runtime 0.4 --engine io_uring --iodepth 2 --nr-requests 64");
+    let enough = device.analyzed("--seconds 0.4 --engine io_uring --iodepth 2 --nr-requests 64");
     let point = &enough.series[0].points[0];
     assert!(point.share("Q2G") < point.share("D2C"), "{enough:?}");
     assert_ne!(enough.series[0].cause, Cause::Tags, "{enough:?}");

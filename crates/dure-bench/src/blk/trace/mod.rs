@@ -24,6 +24,7 @@ use serde::Serialize;
 use super::load::{self, Load};
 use super::phases::{self, PhaseRow};
 use crate::report::{Columns, plain_table};
+use dure_block::count::Count;
 use event::{Event, Passage, Passages};
 use kernel::Disk;
 
@@ -52,13 +53,13 @@ pub enum Source {
         /// The text.
         file: PathBuf,
     },
-    /// Those of everybody on a block device, as the kernel tells; times are in microseconds.
+    /// Those of every program on a block device, as the kernel tells; times are in microseconds.
     Kernel {
         /// A whole disk, as /dev/nvme0n1.
         device: PathBuf,
-        /// Seconds.
-        #[arg(long, default_value_t = 5.0, value_name = "S", value_parser = load::seconds)]
-        runtime: f64,
+        /// Seconds of one measurement.
+        #[arg(long, default_value_t = 5.0, value_name = "SECONDS", value_parser = load::seconds)]
+        seconds: f64,
         /// Where tracefs is mounted.
         #[arg(long, default_value = "/sys/kernel/tracing", value_name = "FOLDER")]
         tracefs: PathBuf,
@@ -140,14 +141,14 @@ fn report(source: &Source) -> Result<(Report, Vec<Event>)> {
         }
         Source::Kernel {
             device,
-            runtime,
+            seconds,
             tracefs,
         } => {
             let (disk, name) = (Disk::of(device)?, device.display().to_string());
-            let end = clock::monotonic_ns() + load::run_ns(*runtime);
+            let end = clock::monotonic_ns() + load::run_ns(*seconds);
             let text = disk.trace(tracefs, || clock::monotonic_ns() >= end)?;
             let read = text::read(&text, text::tracefs_line);
-            let read = read.with_context(|| format!("{name} in {runtime} s"))?;
+            let read = read.with_context(|| format!("{name} in {seconds} s"))?;
             let passages = event::gather(&read.events);
             let report = Report::new(name, &passages, read.others, disk.hw_queues());
             Ok((report, read.events))
@@ -155,7 +156,7 @@ fn report(source: &Source) -> Result<(Report, Vec<Event>)> {
     }
 }
 
-/// The stamps of all requests on `device`, which everybody makes until `ended`.
+/// The stamps of all requests that any program makes on `device` until `ended`.
 ///
 /// # Errors
 /// It is no whole disk, there is no tracefs, or there was no request.
@@ -213,12 +214,12 @@ impl Report {
             ]);
         }
         format!(
-            "{}: {} bios, {} merged, {} incomplete, {} lines of other things\n\n{}\n\n{queues}",
+            "{}: {}, {} merged, {} incomplete, {} of other things\n\n{}\n\n{queues}",
             self.source,
-            self.bios,
+            Count::of(self.bios, "bio"),
             self.merged,
             self.incomplete,
-            self.other_lines,
+            Count::of(self.other_lines, "line"),
             phases::table(&self.phases)
         )
     }

@@ -94,7 +94,7 @@ fn lines_of_the_kernel_are_understood() {
 #[test]
 fn events_tell_of_the_same_phases_as_records() {
     for how in ["--rw read", "--rw write --merge", "--rw write --jobs 2"] {
-        let line = format!("run --device ram --size 4M --runtime 0.02 --iodepth 8 {how}");
+        let line = format!("run --device ram --size 4M --seconds 0.02 --iodepth 8 {how}");
         let (report, events) = report_of(&line).unwrap();
         let again = Report::new(String::new(), &event::gather(&events), 0, Vec::new());
         assert_eq!(again.bios, report.bios, "{how}");
@@ -123,7 +123,7 @@ fn btt_line(text: &str, name: &str) -> Option<(f64, u64)> {
 #[test]
 fn blkparse_and_btt_accept_what_is_written() {
     for how in ["--rw read --jobs 2", "--rw write --merge"] {
-        let line = format!("run --device ram --size 16M --runtime 0.02 --iodepth 8 {how}");
+        let line = format!("run --device ram --size 16M --seconds 0.02 --iodepth 8 {how}");
         let (report, events) = report_of(&line).unwrap();
         let folder = tempfile::tempdir().unwrap();
         blktrace::write(&folder.path().join("own"), &events).unwrap();

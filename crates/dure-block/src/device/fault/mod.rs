@@ -230,7 +230,8 @@ impl FaultDevice {
         let mut info = inner.info().clone();
         // With a cache, flushes reach this device, so that they can be made to fail.
         info.volatile_cache = true;
-        // Nor is it as quick as memory to those who ask: what waits for a device is tested with it.
+        // Nor is it as quick as memory to a caller that asks: what waits for a device is tested
+        // with it.
         info.in_memory = false;
         Self {
             inner,

@@ -34,7 +34,7 @@ fn the_nth_write_fails_once() {
     let error = write(&queue, 1, 1).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "ram0: write of 1 blocks at block 1 failed: No space left on device (os error 28)"
+        "ram0: write of 1 block at block 1 failed: No space left on device (os error 28)"
     );
     write(&queue, 2, 1).unwrap();
     assert_eq!(block(&queue, 1), [1; BLOCK_BYTES]);

@@ -143,7 +143,7 @@ impl FileDevice {
             .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice)
     }
 
-    /// The same device with another number of blocks.
+    /// Changes the device's number of blocks.
     fn with_blocks(mut self, blocks: u64) -> Self {
         self.info.blocks = blocks;
         self
@@ -155,8 +155,8 @@ impl FileDevice {
         self.ring(current_core()).is_some()
     }
 
-    /// Whether the driver has queues that can be polled: else who polls waits for the interrupt of
-    /// the device all the same.
+    /// Whether the driver has queues that can be polled: else a polling caller waits for the
+    /// interrupt of the device all the same.
     #[must_use]
     pub fn is_polled(&self) -> bool {
         self.is_polled
@@ -244,7 +244,7 @@ impl FileDevice {
         result.map_err(|os| self.target.error(op, lba, blocks, os))
     }
 
-    /// The same, and from now on.
+    /// Executes a request without polling, and makes all later ones do so.
     #[cold]
     fn call_unpolled(&self, io: Io<'_>) -> Result<()> {
         self.refuses_polling.store(true, Ordering::Relaxed);

@@ -42,8 +42,8 @@ pub enum Engine {
     Auto,
     /// Plain system calls: a submitted request is complete when `submit` returns.
     Psync,
-    /// The same, and the caller polls the device; opening fails if the kernel refuses that. Where
-    /// the driver has no queue to poll the kernel may wait for the interrupt all the same
+    /// Like `Psync`, and the caller polls the device; opening fails if the kernel refuses that.
+    /// Where the driver has no queue to poll the kernel may wait for the interrupt all the same
     /// ([`FileDevice::is_polled`]).
     Pvsync2,
     /// `libaio`; opening fails if the kernel does not have it.

@@ -574,7 +574,7 @@ fn a_file_that_became_shorter_is_an_error() {
     }
 }
 
-/// Of a libaio request the kernel says so before it takes it: that was a panic.
+/// The kernel refuses a libaio request before it takes it: that was a panic.
 #[test]
 fn a_failed_write_is_reported_by_both_paths() {
     // Opened for reading behind the queue's back: the kernel refuses the write itself.

@@ -53,7 +53,7 @@ impl<C: Channel> Table<C> {
         }
     }
 
-    /// The channel fails for good. Its entries are never passed, so their memory is nobody's.
+    /// The channel fails for good. Its entries are never passed, so their memory has no owner.
     pub(super) fn fail(&mut self, code: i32) {
         let failure = self.failure.get_or_insert(Failure { code, looks: 0 });
         let code = failure.code;
@@ -78,7 +78,7 @@ impl<C: Channel> Table<C> {
     }
 
     /// Takes out the flights that the kernel may still have. Their places stay empty: a completion
-    /// that comes after all is nobody's.
+    /// that comes after all belongs to no flight.
     pub(super) fn abandon(&mut self) -> Vec<C::Flight> {
         assert!(self.pushed.is_empty() && self.refused.is_empty());
         let flights: Vec<_> = self.flights.iter_mut().filter_map(Option::take).collect();

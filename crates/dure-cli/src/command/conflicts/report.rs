@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use dure_bench::say;
+use dure_block::count::Count;
 use dure_fs::MountOptions;
 use dure_sim::conflicts::{
     Exception, Line, Options, Place, REAL_MEETINGS, REPEATS, Survey, survey,
@@ -213,9 +214,9 @@ impl Report {
 impl Class {
     fn print(&self) {
         say!(
-            "{} of {} pairs, of {} the only one ({})",
+            "{} of {}, of {} the only one ({})",
             self.class,
-            self.count,
+            Count::of(self.count, "pair"),
             self.alone,
             self.justified.unwrap_or("not justified")
         );

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use dure_bench::{interrupt, note, say};
+use dure_block::count::Count;
 use dure_check::{CheckOptions, Data, check};
 use dure_fs::{FileSystem, FormatOptions};
 use dure_sync::clock;
@@ -77,7 +78,11 @@ fn show(args: &Demo, place: &Path, image: &Path) -> Result<u8> {
         let layout = FileSystem::format(dure_block::share(device), &FormatOptions::default())?;
         Ok((
             (),
-            format!("{} with {} journals", args.size, layout.journals),
+            format!(
+                "{} with {}",
+                args.size,
+                Count::of(layout.journals, "journal")
+            ),
         ))
     })?;
     let mount = stage::mount_point(args, place);
@@ -108,14 +113,14 @@ fn recover_and_verify(
     let session = recovered.root();
     timed("verify the copied tree", steps, || {
         let files = verify::tree(&session, sources)?;
-        Ok(((), format!("{files} files identical")))
+        Ok(((), format!("{} identical", Count::of(files, "file"))))
     })?;
     timed("verify acknowledged writes", steps, || {
         let (there, lost) = verify::writes(&session, acknowledged)?;
         if let Some(first) = lost.first() {
             bail!(
-                "{} acknowledged writes are lost, the first is {first}",
-                lost.len()
+                "lost: {}, the first is {first}",
+                Count::of(lost.len(), "acknowledged write")
             );
         }
         Ok(((), format!("{there} of {there} there")))
@@ -136,12 +141,16 @@ fn recover_and_verify(
             },
         )?;
         if let Some(issue) = report.issues().first() {
-            bail!("{} issues, the first: {issue}", report.issues().len());
+            let issues = Count::of(report.issues().len(), "issue");
+            bail!("{issues}, the first: {issue}");
         }
         let counts = report.counts();
         Ok((
             (),
-            format!("clean, {} files, all data checksums right", counts.files),
+            format!(
+                "clean, {}, all data checksums right",
+                Count::of(counts.files, "file")
+            ),
         ))
     })
 }

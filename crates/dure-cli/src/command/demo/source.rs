@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Of the volume's bytes, at most one in this many are copied.
+/// At most the volume's bytes divided by this are copied.
 const SHARE: u64 = 16;
 /// And at most so many files.
 const FILES_MAX: usize = 4_000;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dure_bench::interrupt;
+use dure_block::count::Count;
 use dure_fuse::mount::Lazy;
 use dure_sync::{clock, thread};
 
@@ -154,7 +155,11 @@ fn sync_directories(sources: &Sources, target: &Path) -> Result<()> {
 }
 
 fn copied(sources: &Sources) -> String {
-    format!("{} files, {}", sources.files, Size(sources.bytes))
+    format!(
+        "{}, {}",
+        Count::of(sources.files, "file"),
+        Size(sources.bytes)
+    )
 }
 
 fn wait_for_writes(acknowledged: &Acknowledged) {

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use dure_block::count::Count;
 use dure_sync::{Mutex, thread};
 
 use super::directory;
@@ -74,8 +75,8 @@ impl Acknowledged {
 
     pub(crate) fn summary(&self) -> String {
         format!(
-            "{} writes acknowledged by {WRITERS} writers",
-            self.0.lock().len()
+            "{} acknowledged by {WRITERS} writers",
+            Count::of(self.0.lock().len(), "write")
         )
     }
 }

@@ -10,6 +10,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::{Context, Result, bail};
 use dure_bench::{note, say};
 use dure_block::Device;
+use dure_block::count::Count;
 use dure_block::file::DeviceClaim;
 use dure_block::nvm::Medium;
 use dure_fs::{Durability, FileSystem, MountOptions, RecoveryStatistics};
@@ -234,7 +235,7 @@ fn tell_fallback(args: &Mount, why: Option<&str>) {
         note!("dure: {said}");
         return;
     }
-    // Nobody asked for rings.
+    // The user did not ask for rings.
     log::said(Level::Info, &said);
     let is_root = rustix::process::geteuid().is_root();
     if is_root && Switch::now() == Switch::Off && std::io::stderr().is_terminal() {
@@ -283,12 +284,12 @@ fn metrics(args: &Mount, observed: &Observed) -> Option<Metrics> {
 fn summary(mounted: &Mounted, file_system: &FileSystem) -> String {
     let room = file_system.activity().room;
     format!(
-        "mounted on {} {} with {}, uuid {}, {} journals, {} of {} blocks of 4 KiB free",
+        "mounted on {} {} with {}, uuid {}, {}, {} of {} blocks of 4 KiB free",
         mounted.directory,
         if mounted.read_only { "ro" } else { "rw" },
         mounted.options,
         mounted.uuid,
-        file_system.layout().journals,
+        Count::of(file_system.layout().journals, "journal"),
         room.blocks_free,
         room.blocks,
     )
@@ -308,15 +309,15 @@ fn memory(medium: Medium) -> &'static str {
 /// What the mount had to do because the volume had not been unmounted.
 fn recovery(found: &RecoveryStatistics) -> String {
     format!(
-        "it was not unmounted; recovered {} KiB of logs ({} of {} transactions, {} nodes, {} pages) in {} ms \
-         with {} threads, {} MiB/s",
+        "it was not unmounted; recovered {} KiB of logs ({} of {}, {}, {}) in {} ms with {}, {} \
+         MiB/s",
         found.log_bytes >> 10,
         found.applied,
-        found.transactions,
-        found.nodes,
-        found.pages,
+        Count::of(found.transactions, "transaction"),
+        Count::of(found.nodes, "node"),
+        Count::of(found.pages, "page"),
         found.total_ns() / 1_000_000,
-        found.threads,
+        Count::of(found.threads, "thread"),
         found.mib_per_second()
     )
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use dure_bench::say;
+use dure_block::count::Count;
 use dure_sim::crash::campaign::Tally;
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +20,11 @@ use crate::exit;
 #[serde(deny_unknown_fields)]
 pub(super) struct Report {
     pub(super) suite: Suite,
-    /// Of ace; of another suite, which has no choice of them, 0.
+    /// The operations of ace's workloads; 0 for another suite, which has no choice of them.
     pub(super) seq: u32,
-    /// Of ace.
+    /// The cores of ace.
     pub(super) cores: u32,
-    /// Of ace.
+    /// The seed of ace.
     pub(super) seed: u64,
     /// Policies of the mounts, as given; empty: the defaults.
     #[serde(default)]
@@ -39,8 +40,8 @@ pub(super) struct Report {
     pub(super) workloads_equal: u64,
     pub(super) states: u64,
     pub(super) states_different: u64,
-    /// Of these, those that were recovered; each other one differs from one of them only in blocks
-    /// at which recovery and the checks do not look.
+    /// How many different states were recovered; each other one differs from one of them only in
+    /// blocks at which recovery and the checks do not look.
     #[serde(default)]
     pub(super) states_recovered: u64,
     pub(super) violations: Vec<Finding>,
@@ -155,12 +156,12 @@ impl Report {
         let rate = self.states * 1000 / self.milliseconds.max(1);
         let share = if self.is_complete() { "all" } else { "a share" };
         say!(
-            "{}{volume}: {share}, {} of {} groups\n\
+            "{}{volume}: {share}, {} of {}\n\
              workloads {} ({} more equal to another), states {} ({} different, {} recovered), violations {}\n\
              {seconds} s, {rate} states/s",
             self.plan_words(),
             self.groups_done,
-            self.groups,
+            Count::of(self.groups, "group"),
             self.workloads,
             self.workloads_equal,
             self.states,
@@ -182,11 +183,11 @@ pub(super) fn load(path: &Path, plan: &Report) -> Result<Option<Report>> {
         .with_context(|| format!("{}: not a file of --resume", path.display()))?;
     if !report.is_of(plan) {
         bail!(
-            "{}: it was written for {}{} of {} groups; give these options, or another file",
+            "{}: it was written for {}{} of {}; give these options, or another file",
             path.display(),
             report.plan_words(),
             report.volume_words(),
-            report.groups
+            Count::of(report.groups, "group")
         );
     }
     Ok(Some(report))

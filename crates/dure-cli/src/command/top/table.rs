@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use dure_block::count::Count;
+
 use crate::live::wire::{JournalCounts, Logged, Snapshot, WorkerCounts};
 use crate::size::Size;
 
@@ -77,13 +79,13 @@ impl Table<'_> {
         let up = now.up_ns / 1_000_000_000;
         writeln!(
             out,
-            "{} on {}, up {}:{:02}:{:02}, {used} of {} journals used; {}",
+            "{} on {}, up {}:{:02}:{:02}, {used} of {} used; {}",
             now.mounted.volume,
             now.mounted.directory,
             up / 3600,
             up / 60 % 60,
             up % 60,
-            now.journals.len(),
+            Count::of(now.journals.len(), "journal"),
             now.mounted.options,
         )?;
         if let Some(why) = &now.stopped {
@@ -126,7 +128,7 @@ impl Table<'_> {
         writeln!(out)
     }
 
-    /// A line per worker; `log` is of the journals of its partitions, whoever commits them.
+    /// A line per worker; `log` is of the journals of its partitions, whichever task commits them.
     fn workers(&self, out: &mut String, journals: &[JournalCounts]) -> std::fmt::Result {
         if self.now.workers.is_empty() {
             return Ok(());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use dure_bench::note;
+use dure_block::count::Count;
 use dure_sync::thread;
 
 use crate::args::Top;
@@ -67,7 +68,10 @@ fn is_on(reply: Option<Reply>) -> Result<bool> {
 fn text(events: &[TraceLine], lost: u64, json: bool) -> Result<String> {
     let mut out = String::new();
     if lost > 0 {
-        note!("dure: {lost} events were lost: they came faster than they were read");
+        note!(
+            "dure: {} lost: events came faster than they were read",
+            Count::of(lost, "event")
+        );
     }
     for event in events {
         if json {

@@ -89,7 +89,7 @@ pub(crate) enum Reply {
 pub(crate) struct Grown {
     before: u64,
     now: u64,
-    /// Of these for files and nodes.
+    /// The bytes for files and nodes in `now`.
     room: u64,
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct Mounted {
     /// The mount option for where a write(2) goes: `writeback` or `writethrough`.
     #[serde(default)]
     pub(crate) write_cache: String,
-    /// Why it is `writethrough`, if nobody has asked for that.
+    /// Why it is `writethrough`, if the user has not asked for that.
     #[serde(default)]
     pub(crate) writes_through: Option<String>,
 }

@@ -73,7 +73,7 @@ impl InodeList {
         self.at(self.hand)
     }
 
-    /// The same of the hand for cheap pages.
+    /// The inode at the hand for cheap pages, or the first one behind it. It stays on the list.
     fn at_cheap_hand(&self) -> Option<Arc<Inode>> {
         self.at(self.cheap_hand)
     }
@@ -148,7 +148,7 @@ impl PageCache {
         }
     }
 
-    /// The same of a volume that has a block device and whose pages may lie in persistent memory.
+    /// Sets whether the volume has a block device and its pages may lie in persistent memory.
     pub(crate) fn absorbing(self, absorbs: bool) -> PageCache {
         PageCache { absorbs, ..self }
     }

@@ -8,8 +8,8 @@
 //!
 //! **Invariants.** The count and the notes of a partition add up to the dirty pages of the inodes
 //! on its list, and those in write-back (twice if they are both): they change under the lock that
-//! the page's state changes under. Each of them alone may be below 0. **On a crash** nothing
-//! remains.
+//! that the page's state changes under. Each of them by itself may be below 0. **On a crash**
+//! nothing remains.
 
 use dure_sync::atomic::{AtomicI64, Ordering};
 use dure_sync::{CoreId, OnceLock, PerCore};

@@ -317,7 +317,7 @@ impl Files {
     /// [`Body::write_back_over`](crate::file::body::Body::write_back_over).
     pub(in crate::file) fn write_back_over(&self, core: CoreId, pages: &mut u64) -> bool {
         let dirty = &self.pages.dirty_pages;
-        // First: who asks from now on asks for another look.
+        // First: a task that asks from now on asks for another look.
         dirty.at(core).asked.store(false, Ordering::Relaxed);
         dirty.counts.gather(core);
         if !dirty.is_over(core) {

@@ -35,5 +35,5 @@ mod writeback;
 pub(crate) use cache::{PAGE_BYTES, PageCache};
 pub(crate) use growth::Growth;
 pub(in crate::file) use page::PageStore;
-pub(crate) use read::{ReadAhead, Readings};
+pub(crate) use read::{Misses, ReadAhead, Readings};
 pub(super) use writeback::{Extent, Way};

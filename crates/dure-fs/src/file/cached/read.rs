@@ -10,6 +10,7 @@
 
 mod ahead;
 mod miss;
+mod misses;
 mod readings;
 
 use dure_store::error::Result;
@@ -24,6 +25,7 @@ use crate::inode::{Inode, InodeState};
 use crate::volume::RangeRule;
 
 pub(crate) use self::ahead::ReadAhead;
+pub(crate) use self::misses::Misses;
 pub(crate) use self::readings::Readings;
 
 /// Whether others may write to pages concurrently with a reader.
@@ -105,7 +107,7 @@ impl Files {
         }
     }
 
-    /// As `read_in_memory`, for a holder of the range: writers wait until the read is over.
+    /// Like `read_in_memory`, for a holder of the range: writers wait until the read is over.
     fn read_held(
         &self,
         inode: &Inode,
@@ -138,7 +140,7 @@ impl Files {
             .expect("an exclusive holder races with no writer")
     }
 
-    /// As `read_in_memory`, with no range. `None`: every copy was torn by concurrent writers.
+    /// Like `read_in_memory`, with no range. `None`: every copy was torn by concurrent writers.
     #[inline]
     fn read_shared(&self, inode: &Inode, offset: u64, rest: &mut [u8]) -> Option<(usize, usize)> {
         let state = inode.state().read();

@@ -81,7 +81,7 @@ fn next_data(
     Ok(dirty)
 }
 
-/// The same of a hole.
+/// The first page of a hole from `from` on. The caller holds the inode.
 fn next_hole(
     state: &InodeState,
     map: &mut MapReader<'_>,

@@ -1,7 +1,7 @@
 //! Pages in the running transaction: `data=journal` with the protocols of JBD2 and Z-Journal.
 //!
 //! **Problem.** In these a buffered write is an operation of the journal: it takes write access to
-//! its pages in the running transaction, and whoever commits that commits the pages. That is where
+//! its pages in the running transaction, and its commit commits the pages. That is where
 //! writers of different files meet in one journal, and do not with one per core. **Structure.** A
 //! step of a write enters the running transaction of its partition's journal before it locks the
 //! inode, and leaves it when the pages are dirty and their file is on the partition's list. A commit

@@ -11,7 +11,7 @@ use crate::file::Files;
 use crate::file::bytes::split;
 use crate::inode::{Inode, InodeState};
 
-/// Of so many pages at most, an fsync takes some tens of microseconds where the medium is memory.
+/// An fsync of at most so many pages takes some tens of microseconds where the medium is memory.
 const PROMPT_PAGES: u64 = 8;
 
 impl Files {

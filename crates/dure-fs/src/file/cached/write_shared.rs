@@ -4,7 +4,7 @@
 //! **Structure.** A step of a write that holds its range finds out what it lacks, takes memory and
 //! blocks with the inode released, fills pages of its own, and then, with the growth of the file
 //! ([`super::growth`]) held exclusively, puts all in: bytes into pages that are there, the new
-//! pages, the size. If it neither adds pages nor moves the end, it leaves the growth alone. A page
+//! pages, the size. If it neither adds pages nor moves the end, it does not take the growth. A page
 //! that a reader has put in meanwhile is overwritten there.
 //!
 //! # Invariants

@@ -40,8 +40,8 @@ impl Files {
         self.read_under(inode, &state, (offset, buf))
     }
 
-    /// The same. The caller holds the inode; of a contended file exclusively, or the range of its
-    /// pages.
+    /// Like [`Files::read_direct`]. The caller holds the inode; of a contended file exclusively, or
+    /// the range of its pages.
     fn read_under(
         &self,
         inode: &Inode,

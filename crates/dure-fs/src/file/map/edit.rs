@@ -86,10 +86,10 @@ impl<'a, 'v> MapEdit<'a, 'v> {
         Ok(owner)
     }
 
-    /// As [`MapEdit::set`]; the log carries the content of the slot's block.
+    /// Like [`MapEdit::set`]; the log carries the content of the slot's block.
     ///
     /// # Errors
-    /// As [`MapEdit::set`].
+    /// Those of [`MapEdit::set`].
     pub(crate) fn set_with_data(&mut self, page: u64, slot: Slot, bytes: &[u8]) -> Result<()> {
         let owner = self.set(page, slot)?;
         self.op.data(owner, slot.block(), bytes);

@@ -145,7 +145,7 @@ impl MapEdit<'_, '_> {
         Ok(found.map(|(start, leaf)| Branch { above, leaf, start }))
     }
 
-    /// The same below `nid`; `above` grows on the way down and shrinks on the way back.
+    /// Like `next_branch`, below `nid`; `above` grows on the way down and shrinks on the way back.
     fn descend(
         &self,
         nid: Nid,

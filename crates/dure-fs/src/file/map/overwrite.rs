@@ -78,7 +78,7 @@ impl<'a, 'v> MapOverwrite<'a, 'v> {
         done
     }
 
-    /// The same, where the slot is at byte `at` of a granule of `node`.
+    /// Like `set`, where the slot is at byte `at` of a granule of `node`.
     fn store(
         &mut self,
         page: u64,

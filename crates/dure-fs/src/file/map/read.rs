@@ -113,7 +113,7 @@ impl<'a> MapReader<'a> {
     /// The first page in `from..to` that is mapped, and its slot.
     ///
     /// # Errors
-    /// As [`MapReader::slot`].
+    /// Those of [`MapReader::slot`].
     pub(crate) fn next_mapped(&mut self, from: u64, to: u64) -> Result<Option<(u64, Slot)>> {
         let to = to.min(FILE_PAGES_MAX);
         let mut page = from;
@@ -139,7 +139,7 @@ impl<'a> MapReader<'a> {
     /// is not in memory.
     ///
     /// # Errors
-    /// As [`MapReader::slot`].
+    /// Those of [`MapReader::slot`].
     pub(crate) fn leaves_to_read(&mut self, from: u64, most: u64) -> Result<Vec<Nid>> {
         let (first, span) = (from.max(DIRECT_SLOTS), path::subtree_pages(1));
         match leaf_of(self.files, &self.head, first)? {
@@ -219,7 +219,7 @@ impl MapReader<'_> {
     /// The nodes that do not exist down to the leaf that starts at `leaf`.
     ///
     /// # Errors
-    /// As [`MapReader::slot`].
+    /// Those of [`MapReader::slot`].
     pub(crate) fn missing_nodes(&mut self, leaf: u64) -> Result<NodePlaces> {
         let height = self.height()?;
         if height_for(leaf) > height {
@@ -274,8 +274,8 @@ fn next_leaf(files: &Files, data: &DataHead, page: u64) -> Result<Option<(u64, N
     below(files, data.number(), root, height, DIRECT_SLOTS, page)
 }
 
-/// The same within the subtree of `nid`, whose first page is `start`. Depth is bounded by the
-/// height; an index without children is damage, so that nothing is searched in vain.
+/// Like `next_leaf`, within the subtree of `nid`, whose first page is `start`. Depth is bounded by
+/// the height; an index without children is damage, so that nothing is searched in vain.
 fn below(
     files: &Files,
     owner: Ino,

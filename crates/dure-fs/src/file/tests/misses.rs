@@ -2,8 +2,9 @@
 
 use dure_block::ram::RamDevice;
 use dure_block::{Device, Error, Io, Lba, Op, OsError, Result, share};
-use dure_sync::Arc;
 use dure_sync::canary::Rule;
+use dure_sync::thread::{self, JoinHandle};
+use dure_sync::{Arc, Mutex};
 
 use super::slow::Slow;
 use super::{World, content, file, fsck};
@@ -269,4 +270,74 @@ fn a_file_that_is_read_in_order_is_read_in_long_requests() {
     }
     let blocks = fs.0.store.region.counters().blocks_read - before;
     assert!(blocks <= 64 + 2 * 32, "{blocks} blocks for 64 random pages");
+}
+
+#[test]
+fn tasks_that_miss_the_same_page_share_one_read() {
+    const TASKS: u64 = 4;
+    let scene = Scene::new(Rule::default());
+    let before = scene.fs.0.store.region.counters().reads;
+    let (fs, inode) = (scene.fs.clone(), scene.inode.clone());
+    let readers: Arc<Mutex<{ u8::MAX - 1 }, Vec<JoinHandle<()>>>> = Arc::default();
+    let others = readers.clone();
+    scene.before_read(move |_, _| {
+        for _ in 0..TASKS {
+            let (fs, inode) = (fs.clone(), inode.clone());
+            let reader = thread::spawn("reader", move || {
+                let mut bytes = [0; 4096];
+                fs.read(&inode, 0, &mut bytes, ReadMode::Cached).unwrap();
+                assert_eq!(bytes, [OLD; 4096]);
+            });
+            others.lock().push(reader);
+        }
+        // They come while the page is under way; later they would find it in memory.
+        while fs.0.files.misses.waiting() < TASKS {
+            thread::yield_now();
+        }
+        Ok(())
+    });
+    assert_eq!(scene.read(ReadMode::Cached).unwrap(), (4096, OLD));
+    for reader in std::mem::take(&mut *readers.lock()) {
+        reader.join().unwrap();
+    }
+    let reads = scene.fs.0.store.region.counters().reads - before;
+    assert_eq!(reads, 1, "of one page for {} tasks", TASKS + 1);
+    scene.end();
+}
+
+/// The next reads of the block fail, so many of them: a read that fails is made again, page by page.
+fn fail_reads(device: &Arc<Slow>, lba: Lba, times: u32) {
+    let again = device.clone();
+    device.before(Op::Read, lba.range(1), move || {
+        if times > 1 {
+            fail_reads(&again, lba, times - 1);
+        }
+        Err(failed(lba))
+    });
+}
+
+#[test]
+fn an_error_is_told_to_each_task_that_waited_for_the_page() {
+    let scene = Scene::new(Rule::default());
+    let lba = scene.lba();
+    let (fs, inode, device) = (scene.fs.clone(), scene.inode.clone(), scene.device.clone());
+    let other: Arc<Mutex<{ u8::MAX - 1 }, Option<JoinHandle<bool>>>> = Arc::default();
+    let told = other.clone();
+    scene.before_read(move |_, _| {
+        let misses = fs.clone();
+        let reader = thread::spawn("reader", move || {
+            let mut bytes = [0; 4096];
+            fs.read(&inode, 0, &mut bytes, ReadMode::Cached).is_err()
+        });
+        *told.lock() = Some(reader);
+        while misses.0.files.misses.waiting() < 1 {
+            thread::yield_now();
+        }
+        fail_reads(&device, lba, 3);
+        Err(failed(lba))
+    });
+    scene.read(ReadMode::Cached).unwrap_err();
+    let other = other.lock().take().expect("it was started");
+    assert!(other.join().unwrap(), "the error is of the page");
+    scene.end();
 }

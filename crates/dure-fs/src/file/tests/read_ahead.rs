@@ -9,7 +9,7 @@ use super::{World, content, fsck, nth_file};
 use crate::file::map::MapReader;
 use crate::inode::InodeRef;
 use crate::volume::FileSystem;
-use crate::{ReadMode, SetAttributes, Stamp};
+use crate::{Advice, ReadMode, SetAttributes, Stamp};
 
 const PAGE: usize = 4096;
 const PAGE_U64: u64 = 4096;
@@ -297,5 +297,34 @@ fn windows_that_nobody_comes_for_make_room_for_others_and_for_pages() {
         used <= u64::try_from(windows).unwrap() * pages,
         "{used} of {windows} windows"
     );
+    scene.end();
+}
+
+#[test]
+fn what_will_be_needed_is_under_way_and_what_will_not_leaves_memory() {
+    let scene = Scene::with_cache(Rule::default(), 64 << 20);
+    let (fs, inode) = (&scene.fs, &scene.inode);
+    let (files, counters) = (&fs.0.files, || fs.0.store.region.counters().blocks_read);
+    let (_, window) = files.read_ahead.under_way();
+    fs.advise(inode, 0..2 * window * PAGE_U64, Advice::WillNeed)
+        .unwrap();
+    assert_eq!(files.read_ahead.under_way().0, 2, "windows");
+    for page in 0..2 * window {
+        assert_eq!(scene.read(inode, page).unwrap(), old(page));
+    }
+    let before = counters();
+    // Pages 1 and 2 wholly, 0 and 3 in part.
+    fs.advise(inode, 1..3 * PAGE_U64 + 1, Advice::DontNeed)
+        .unwrap();
+    for page in 0..4 {
+        assert_eq!(scene.read(inode, page).unwrap(), old(page));
+    }
+    assert_eq!(counters() - before, 2, "pages that had left");
+    fs.write(inode, PAGE_U64, &old(7), Stamp::Set).unwrap();
+    fs.advise(inode, 0..u64::MAX, Advice::DontNeed).unwrap();
+    let present = inode.inode().state().read().file().pages.present();
+    assert_eq!(present, 1, "a dirty page stays");
+    assert_eq!(scene.read(inode, 1).unwrap(), old(7));
+    fs.write(inode, PAGE_U64, &old(1), Stamp::Set).unwrap();
     scene.end();
 }

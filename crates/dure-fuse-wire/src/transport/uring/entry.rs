@@ -1,7 +1,7 @@
 //! An entry of a ring: the memory of one request and of its reply.
 //!
 //! **Structure.** One mapping: the [`RingHeaders`] at its start, the payload from the second page
-//! on. **Invariants.** Whoever owns an [`Entry`] may use its memory: it is handed to the kernel by
+//! on. **Invariants.** The owner of an [`Entry`] may use its memory: it is handed to the kernel by
 //! value ([`super::port::Port`]), and comes back with a request.
 //!
 //! # Where a reply is built
@@ -33,7 +33,7 @@ pub struct Desk {
     reply: Reply,
 }
 
-/// Who answers, and whether it can wait.
+/// Which thread answers, and whether it can wait.
 #[derive(Clone, Copy)]
 pub enum Patience<'a> {
     /// A thread on which other requests wait.
@@ -56,7 +56,7 @@ impl std::fmt::Debug for Patience<'_> {
 pub enum Answered {
     /// The entry holds the reply.
     Yes,
-    /// The entry still holds the request, for somebody who can wait.
+    /// The entry still holds the request, for a thread that can wait.
     Later,
 }
 
@@ -189,7 +189,7 @@ impl Entry {
         headers
     }
 
-    /// The reply to a request that nobody understands.
+    /// The reply to a request that the server does not understand.
     fn fail(&mut self, unique: u64) {
         let len = u32::try_from(size_of::<OutHeader>()).expect("a header is short");
         let error = -libc::EIO;

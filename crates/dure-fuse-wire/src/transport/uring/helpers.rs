@@ -49,7 +49,7 @@ impl Returns {
         entries.push(entry);
         let first = entries.len() == 1;
         drop(entries);
-        // Whoever put the first has rung, or is about to.
+        // The task that put the first has rung, or is about to.
         if first {
             self.bell.ring();
         }

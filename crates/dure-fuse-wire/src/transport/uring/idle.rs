@@ -1,8 +1,8 @@
 //! Rings whose threads give way to their callers.
 //!
 //! **Problem.** A reply wakes its caller while the ring's thread runs on their core. The scheduler
-//! looks for an idle core for whoever wakes up, and moves the caller there; its next request comes
-//! from there, wakes the ring of that core, and so on: two wake-ups of another core for each
+//! looks for an idle core for a task that wakes up, and moves the caller there; its next request
+//! comes from there, wakes the ring of that core, and so on: two wake-ups of another core for each
 //! request, on a machine that has idle cores. **Structure.** A core that runs nothing but threads
 //! of `SCHED_IDLE` counts as idle. So a ring's thread takes that policy: the caller stays, runs at
 //! once, and the ring's thread goes on when the caller waits for its next reply.
@@ -63,8 +63,8 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// For the calling thread, which may return. None, and nothing is changed, if its policy is
-    /// somebody's choice, or if the kernel does not count its waits.
+    /// For the calling thread, which may return. None, and nothing is changed, if its policy was
+    /// chosen (it is not `SCHED_OTHER`), or if the kernel does not count its waits.
     pub(super) fn begin() -> Option<Idle> {
         if policy().ok()? != Some(Policy::Other) {
             return None;
@@ -157,7 +157,7 @@ impl Rule {
 struct Waited(File);
 
 impl Waited {
-    /// Of the calling thread.
+    /// Opens the statistics of the calling thread.
     fn open() -> Option<Waited> {
         File::open("/proc/thread-self/schedstat").ok().map(Waited)
     }

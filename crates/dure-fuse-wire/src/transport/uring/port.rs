@@ -12,7 +12,7 @@ pub enum Arrival {
     Request(Entry),
     /// An entry that the kernel gives back without one, and why.
     Lost(Entry, Errno),
-    /// Somebody called [`Bell::ring`].
+    /// A task called [`Bell::ring`].
     Bell,
 }
 
@@ -30,7 +30,7 @@ pub trait Port {
     /// The ring is broken.
     fn submit(&mut self, arrived: &mut Vec<Arrival>) -> io::Result<()>;
 
-    /// The same, and waits until something arrives.
+    /// Like [`Port::submit`], and waits until something arrives.
     ///
     /// # Errors
     /// The ring is broken.

@@ -5,7 +5,7 @@
 //! some milliseconds, have ended. **Structure.** A thread that asks the scheduler for a shorter slice
 //! (Linux 6.12) is run earlier, and has no greater share of the CPU. Its policy is set here, too;
 //! [`super::idle`] says when. **Invariants.** Nothing else changes, and nothing at all for a thread
-//! whose policy somebody has chosen: one that is not `SCHED_OTHER`. **Crash.** Nothing is kept.
+//! whose policy was chosen: one that is not `SCHED_OTHER`. **Crash.** Nothing is kept.
 
 use std::io;
 
@@ -46,7 +46,7 @@ pub(super) fn policy() -> io::Result<Option<Policy>> {
 /// For the calling thread, which has one of them already.
 ///
 /// # Errors
-/// What sched_getattr(2) or sched_setattr(2) says: EPERM if a user who may not change niceness
+/// What sched_getattr(2) or sched_setattr(2) says: EPERM if a user that may not change niceness
 /// wants to leave `SCHED_IDLE`. The policy is as before.
 pub(super) fn set_policy(policy: Policy) -> io::Result<()> {
     let mut attributes = attributes()?;

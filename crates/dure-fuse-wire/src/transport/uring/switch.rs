@@ -1,4 +1,4 @@
-//! The kernel's switch for requests through rings, which is off where nobody has turned it on.
+//! The kernel's switch for requests through rings, which is off unless it was turned on.
 //!
 //! **Invariants.** It is the machine's: it concerns the mounts that come after, of every FUSE server
 //! that asks for rings. **Crash.** It is off again after a boot, unless the package is installed.

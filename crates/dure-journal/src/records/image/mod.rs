@@ -179,11 +179,11 @@ impl<S: Settle> Journal<S> {
         }
     }
 
-    /// As [`Journal::begin`], for a handle that changes at most `buffers_max` buffers: their images
-    /// are not part of `bytes_max`.
+    /// Like [`Journal::begin`], for a handle that changes at most `buffers_max` buffers: their
+    /// images are not part of `bytes_max`.
     ///
     /// # Errors
-    /// As [`Journal::begin`].
+    /// Those of [`Journal::begin`].
     pub fn begin_images(
         &self,
         core: CoreId,

@@ -15,7 +15,7 @@
 //! A commit closes all journals of its closure at one moment, so it locks all of them, and no other.
 //! Open handles may make the closure grow while it waits for them; then it locks more.
 //!
-//! # Why nobody waits for ever
+//! # Why no task waits for ever
 //! **Invariants.**
 //! * A task with an open handle takes only locks of ranks above [`HANDLE`]; a task that begins a
 //!   handle or commits holds none of these. So an open handle ends without a committer's help.
@@ -25,7 +25,7 @@
 //!   the committer makes room.
 //!
 //! A checkpoint closes transactions without a turn ([`super::close`]): a handle changes nothing
-//! before it joins, so what has joined is whole, whoever is open.
+//! before it joins, so what has joined is whole, whichever handle is open.
 //!
 //! **Crash.** The phases are in memory only.
 

@@ -29,7 +29,7 @@ pub struct Counts {
     pub states: u64,
     /// Different contents of the medium.
     pub images: u64,
-    /// Of these, those that were checked, recovered, read, unmounted and checked: each other one
+    /// How many of `images` were checked, recovered, read, unmounted and checked: each other one
     /// differs from one of them only in blocks that are not looked at.
     pub recovered: u64,
     /// Files of which ranges were taken.

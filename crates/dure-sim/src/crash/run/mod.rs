@@ -4,7 +4,7 @@
 //! **Structure.** [`Recording`] is a workload that ran on an overlay of a [`Base`]: what was
 //! written, and when each step began and ended. [`Recording::crash`] makes the states of the medium,
 //! recovers each that is new, and compares it with `legal` ([`judge`]).
-//! **Invariants.** States depend on the workload and [`Options`] alone; two states with the same
+//! **Invariants.** States depend only on the workload and [`Options`]; two states with the same
 //! content are recovered once, and compared with what was promised each time. **Crash.** That is
 //! what it is about.
 
@@ -51,7 +51,7 @@ struct Span {
 pub struct Recording {
     workload: Workload,
     images: CrashImages,
-    /// Of the medium before the run.
+    /// The digests of the medium before the run.
     digests: Digests,
     history: History,
     spans: Vec<Span>,
@@ -153,7 +153,7 @@ impl Recording {
         self.crash_with(options, &Memo::default())
     }
 
-    /// As [`Recording::crash`]; states that `memo` answers for are not recovered again.
+    /// Like [`Recording::crash`]; states that `memo` answers for are not recovered again.
     #[must_use]
     pub fn crash_with(&self, options: &Options, memo: &Memo) -> (Counts, Vec<Violation>) {
         let mut judge = Judge::new(self, options, memo);

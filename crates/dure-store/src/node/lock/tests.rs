@@ -1,4 +1,4 @@
-//! Each policy, alone and under schedules.
+//! Each policy, by itself and under schedules.
 
 use super::*;
 use crate::format::node::{NodeImage, NodeKind};
@@ -66,7 +66,7 @@ mod schedules {
 
     use super::*;
 
-    /// Two change two granules each, one of them in common; others look. Nobody sees half of a
+    /// Two change two granules each, one of them in common; others look. No task sees half of a
     /// change, nor an older content after a newer one.
     fn meet(policy: NodeLock, seed: u64) {
         let config = [Config::random, Config::stall, Config::priority];

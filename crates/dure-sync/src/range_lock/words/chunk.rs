@@ -24,7 +24,7 @@ const LAST_WORD: u64 = (1 << CHUNK_SHIFT) - 1;
 /// The key of a retired chunk.
 const NO_KEY: u64 = u64::MAX;
 
-/// A value alone on its cache line.
+/// A value that has its cache line to itself.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line<T>(T);

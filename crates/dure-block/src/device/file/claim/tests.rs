@@ -82,7 +82,7 @@ fn an_image_and_the_loop_devices_over_it_are_one_volume() {
     let held = open_file(&first.0, options).unwrap();
     assert!(matches!(opened(&path), Err(Error::Locked { .. })));
     drop(held);
-    // Somebody who does not know of our locks, such as a kernel's file system.
+    // A user of the device that does not know of our locks, such as a kernel's file system.
     let mut exclusive = std::fs::OpenOptions::new();
     let held = exclusive.read(true).custom_flags(libc::O_EXCL);
     let held = held.open(&second.0).unwrap();
@@ -96,7 +96,7 @@ fn an_image_and_the_loop_devices_over_it_are_one_volume() {
 fn a_name_that_leads_elsewhere_meanwhile_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let path = image(place.path());
-    // Somebody makes an image and fails, while somebody else waits for its lock.
+    // A process makes an image and fails, while another one waits for its lock.
     let error = super::super::open::open_claimed(&path, OpenOptions::default(), |_, _| {
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, [0; 8192]).unwrap();

@@ -8,6 +8,8 @@
 //! others. **Invariants.** Only clean pages leave. No inode lock is waited for; inodes that are in use
 //! are passed over. **On a crash** nothing of this remains.
 
+use std::ops::Range;
+
 use dure_store::units::{nth_core, to_u64, to_usize};
 use dure_sync::CoreId;
 
@@ -84,7 +86,8 @@ impl PageCache {
         self.counters.evicted.add(pages);
     }
 
-    /// The same of one inode. Also returns whether the hand has passed all its pages.
+    /// Evicts up to `want` pages of one inode. Also returns whether the hand has passed all its
+    /// pages.
     fn evict_from(&self, core: CoreId, inode: &Inode, want: u64) -> (u64, bool) {
         let Some(mut state) = inode.state().try_write() else {
             return (0, true);
@@ -102,8 +105,20 @@ impl PageCache {
 }
 
 impl Files {
-    /// Takes the clean pages of an inode that should leave memory.
-    pub(in crate::file::cached) fn drop_clean_pages(&self, inode: &Inode) {
+    /// Takes the clean ones of these pages out of memory.
+    pub(in crate::file) fn drop_clean_pages(&self, inode: &Inode, pages: Range<u64>) {
+        let core = self.store.partition();
+        let mut state = inode.state().write_keep_cached();
+        let file = state.file_mut();
+        let taken = |frame| self.pages.drop_frame(core, frame);
+        let dropped = file.pages.remove_clean(pages, taken);
+        file.pages.tidy();
+        self.pages.note_evicted(dropped);
+        self.pages.unlist(inode, file, false);
+    }
+
+    /// Takes the clean pages of an inode that should leave memory, if no other task holds it.
+    pub(in crate::file::cached) fn leave_memory(&self, inode: &Inode) {
         let core = self.store.partition();
         // The first look takes the reference bits.
         for _ in 0..2 {

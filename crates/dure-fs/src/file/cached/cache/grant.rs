@@ -61,7 +61,7 @@ impl<'v> Grant<'v> {
         }
     }
 
-    /// Leaves the credit for its pages with the caller, who has no blocks granted.
+    /// Leaves the credit for its pages with the caller, which has no blocks granted.
     pub(in crate::file::cached) fn keep_credit(mut self) -> u32 {
         std::mem::take(&mut self.frames)
     }

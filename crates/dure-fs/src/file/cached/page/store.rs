@@ -9,14 +9,14 @@
 //! they leave, and groups come and go, under the exclusive inode lock.
 //!
 //! # Invariants
-//! A page comes to its place once; who comes later finds it there. It is present from then on.
-//! `dirty` and `writing` pages are present. A page that is dirty holds one reserved block (the
-//! volume's, counted by the caller that sets and takes the bit). A page that is neither dirty nor
-//! writing equals what its slot says, so it may be dropped at any time. Owner: [inode.state];
-//! holders of the shared lock put pages in, set reference bits and copy bytes: out of pages with a
-//! check of their sequence count (or, if the file has no range lock, without), into
-//! those of ranges that they hold exclusively, which are dirty or become so before. A page in
-//! write-back that is not dirty again keeps its bytes.
+//! A page comes to its place once; a later task finds it there. It is present from then on. `dirty`
+//! and `writing` pages are present. A page that is dirty holds one reserved block (the volume's,
+//! counted by the caller that sets and takes the bit). A page that is neither dirty nor writing
+//! equals what its slot says, so it may be dropped at any time. Owner: [inode.state]; holders of
+//! the shared lock put pages in, set reference bits and copy bytes: out of pages with a check of
+//! their sequence count (or, if the file has no range lock, without), into those of ranges that
+//! they hold exclusively, which are dirty or become so before. A page in write-back that is not
+//! dirty again keeps its bytes.
 //!
 //! **On a crash** it is gone.
 
@@ -98,25 +98,31 @@ impl PageStore {
         pages.insert(page, frame)
     }
 
-    /// As [`Pages::get_mut`].
+    /// Like [`Pages::get_mut`].
     pub(crate) fn get_mut(&mut self, page: u64) -> Option<&mut Page> {
         self.0.as_mut()?.get_mut(page)
     }
 
-    /// As [`Pages::remove_range`].
+    /// Like [`Pages::remove_range`].
     pub(crate) fn remove_range(&mut self, range: Range<u64>, taken: impl FnMut(Frame, bool)) {
         if let Some(pages) = &mut self.0 {
             pages.remove_range(range, taken);
         }
     }
 
-    /// As [`Pages::evict`].
+    /// Like [`Pages::remove_clean`].
+    pub(crate) fn remove_clean(&mut self, range: Range<u64>, taken: impl FnMut(Frame)) -> usize {
+        let pages = self.0.as_mut();
+        pages.map_or(0, |pages| pages.remove_clean(range, taken))
+    }
+
+    /// Like [`Pages::evict`].
     pub(crate) fn evict(&mut self, want: usize, taken: impl FnMut(Frame)) -> usize {
         let pages = self.0.as_mut();
         pages.map_or(0, |pages| pages.evict(want, taken))
     }
 
-    /// As [`Pages::evict_cheap`].
+    /// Like [`Pages::evict_cheap`].
     pub(crate) fn evict_cheap(&mut self, want: usize, taken: impl FnMut(Frame)) -> usize {
         let pages = self.0.as_mut();
         pages.map_or(0, |pages| pages.evict_cheap(want, taken))
@@ -145,7 +151,7 @@ pub(crate) struct Pages {
     cheap: AtomicU64,
     /// Where eviction goes on.
     hand: u64,
-    /// The same of cheap pages.
+    /// Where eviction of cheap pages goes on.
     cheap_hand: u64,
 }
 
@@ -162,8 +168,8 @@ impl Pages {
         }
     }
 
-    /// Whether no page is in memory. They are not counted: who puts one in would write to a line
-    /// that all others read.
+    /// Whether no page is in memory. They are not counted: a task that puts one in would write to a
+    /// line that all others read.
     pub(crate) fn is_empty(&self) -> bool {
         let is_empty = |group: &Group| group.chunks.iter().all(|chunk| chunk.get().is_none());
         self.first.present() == 0 && self.groups.values().all(|group| is_empty(group))
@@ -324,7 +330,7 @@ impl Pages {
         self.chunk_or_new(page).insert(bit(page), frame)
     }
 
-    /// The same of a page that is not present, for the holder of the exclusive inode lock.
+    /// Inserts a page that is not present, for the holder of the exclusive inode lock.
     pub(crate) fn insert_new(&mut self, page: u64, frame: Frame) {
         self.make_place(page);
         let inserted = self.insert(page, frame);

@@ -315,7 +315,7 @@ mod schedules {
 
     /// Tasks put the same and neighbouring pages in under the shared inode lock, into chunks and
     /// rows that are there and others: each page is there once, with the bytes of one of them, and
-    /// who came too late has its frame back and finds the page.
+    /// a task that came too late has its frame back and finds the page.
     #[test]
     fn sim_pages_that_several_tasks_put_in_are_there_once() {
         const PLACES: [u64; 5] = [3, 4, 11, 70, 4200];

@@ -1,13 +1,13 @@
-//! Reading ahead, which nobody waits for.
+//! Reading ahead, which no task waits for.
 //!
 //! **Problem.** While a reader in order compares and copies the device is idle, and while the device
 //! works the reader is. **Structure.** A file is cut into *windows* of up to 1 MiB, less in a small
 //! cache. A read that misses a page with pages in memory before it is one in order: it reads
 //! as many as those, and when they are a whole window, the next windows are submitted before it
-//! waits for anything. Who misses a page of such a window later ends it: waits, compares, puts its
-//! pages in memory, and submits the windows behind it. The pages before are all there is to know
-//! of a reader, so any number of readers of a file are told apart. A window's leaf of the map is read
-//! together with those that follow it.
+//! waits for anything. A reader that misses a page of such a window later ends it: waits, compares,
+//! puts its pages in memory, and submits the windows behind it. The pages before are all there is
+//! to know of a reader, so any number of readers of a file are told apart. A window's leaf of the
+//! map is read together with those that follow it.
 //!
 //! Reads past the cache leave no pages: a mount makes them, and its kernel keeps what it has read. Of
 //! long ones, as the kernel makes them for a reader in order, the last ends are kept in a short list
@@ -18,13 +18,16 @@
 //! window wait for the one that ends it.
 //! **On a crash** nothing is lost.
 
+use std::ops::Range;
+
 use dure_store::error::Result;
-use dure_store::units::{Ino, Nid, to_u64, to_usize};
+use dure_store::units::{BLOCK_BYTES_U64, Ino, Nid, to_u64, to_usize};
 use dure_sync::{Arc, CachePadded, Mutex};
 
 use super::miss::RUN_PAGES_MAX;
 use super::readings::Readings;
 use crate::file::Files;
+use crate::file::bytes::pages_up_to;
 use crate::file::map::MapReader;
 use crate::inode::Inode;
 use crate::ranks::{READ_AHEAD, READ_AHEAD_LIST};
@@ -72,9 +75,9 @@ struct Shard {
 pub(crate) struct ReadAhead {
     /// [READ_AHEAD_LIST] By file and place.
     shards: Box<[CachePadded<Mutex<READ_AHEAD_LIST, Shard>>]>,
-    /// Of each shard.
+    /// Most windows of each shard.
     windows_max: usize,
-    /// Of each window; a power of two.
+    /// Pages of each window; a power of two.
     window_pages: u64,
 }
 
@@ -198,10 +201,25 @@ impl Files {
         }
     }
 
+    /// Submits the windows of these bytes, as many as there is room for.
+    pub(in crate::file) fn read_ahead_of(&self, inode: &Arc<Inode>, bytes: Range<u64>) {
+        let window = self.read_ahead.window_pages;
+        let first = bytes.start / BLOCK_BYTES_U64;
+        let windows = first / window..pages_up_to(bytes.end).div_ceil(window);
+        let room = self.read_ahead.windows_max * self.read_ahead.shards.len();
+        if bytes.is_empty() || !self.store.reads_wait() {
+            return;
+        }
+        for number in windows.take(room) {
+            // What cannot be read ahead says so to its reader.
+            let _is_read_then = self.begin_window(inode, number, first);
+        }
+    }
+
     /// Submits the pages of a window from `page` on that are not in memory.
     fn begin_window(&self, inode: &Arc<Inode>, number: u64, page: u64) -> Result<()> {
         let (key, window) = ((inode.ino, number), Arc::new(Window::default()));
-        // Who finds it waits until all of it is submitted.
+        // A task that finds it waits until all of it is submitted.
         let mut readings = window.readings.lock();
         let (is_listed, given_up) = self.read_ahead.list(key, &window);
         let begun = match is_listed {

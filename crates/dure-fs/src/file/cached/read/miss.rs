@@ -118,6 +118,12 @@ impl Files {
             let pages = self.read_in_order(inode, page, want).min(RUN_PAGES_MAX);
             let pages = self.pages.step_pages(pages);
             let frames = u32::try_from(pages).expect("a run has at most RUN_PAGES_MAX pages");
+            let miss = Arc::default();
+            // A medium in memory is not worth it, and a range must not be held while one waits.
+            let _turn = match self.store.reads_wait() && !self.options.ranges_queue {
+                true => self.misses.begin(inode.ino, page..page + pages, &miss),
+                false => None,
+            };
             if let Some(grant) = self.grant_to_read(frames) {
                 return self.read_gap(inode, Wanted { offset, buf }, pages, Some(grant));
             }
@@ -126,8 +132,8 @@ impl Files {
     }
 
     /// Puts a page in memory that a write to a part of it is about to need, if it is on the device.
-    /// Whoever writes then reads nothing while it holds the inode, unless the page is gone again;
-    /// it finds errors again, and returns them.
+    /// The write then reads nothing while it holds the inode, unless the page is gone again; it
+    /// finds errors again, and returns them.
     pub(in crate::file::cached) fn fetch_page(&self, inode: &Arc<Inode>, page: u64) {
         let mut byte = [0];
         let wanted = Wanted {

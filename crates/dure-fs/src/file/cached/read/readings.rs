@@ -1,15 +1,16 @@
-//! Reads that are under way while nobody waits for them.
+//! Reads that are under way while no task waits for them.
 //!
-//! **Problem.** Who wants several reads, or knows what will be read next, has other work to do while
-//! the device has its own. **Structure.** [`Readings`] are the runs of some pages of a file that are
-//! on the device and not in memory, submitted together. Whoever has them ends them: waits, compares
-//! the CRCs, and puts the pages in memory. Then a read finds them there, as if it had never missed.
+//! **Problem.** A task that wants several reads, or knows what will be read next, has other work to
+//! do while the device has its own. **Structure.** [`Readings`] are the runs of some pages of a
+//! file that are on the device and not in memory, submitted together. Their holder ends them:
+//! waits, compares the CRCs, and puts the pages in memory. Then a read finds them there, as if it
+//! had never missed.
 //!
 //! # Invariants
 //! They begin with what the slots name at that moment; what counts is found out when they end, as
 //! of any read that holds no lock ([`super::miss`]). What cannot be read, or does not count, is
-//! dropped; who needs it reads it again, and learns why. Credit for the pages is taken when they
-//! begin, and goes back when they end or are given up.
+//! dropped; a task that needs it reads it again, and learns why. Credit for the pages is taken when
+//! they begin, and goes back when they end or are given up.
 //! **On a crash** nothing is lost.
 
 use std::ops::Range;
@@ -64,7 +65,7 @@ impl Files {
             }
             let (page, _) = split(offset + to_u64(hit));
             let end = pages_up_to(offset + to_u64(len));
-            // Who has to wait for a window anyway learns of an error at once.
+            // A reader that has to wait for a window anyway learns of an error at once.
             if self.read_ahead.find(inode.ino, page).is_none() {
                 let end = end.max(page + self.read_in_order(inode, page, end - page));
                 if let Ok(Some(readings)) = self.begin_readings(inode, page..end) {
@@ -168,7 +169,7 @@ impl Files {
         }
     }
 
-    /// Nobody wants these pages any more.
+    /// Gives up readings whose pages no task wants any more.
     pub(crate) fn give_readings_up(&self, readings: Readings) {
         drop(Grant::of_credit(self, readings.credit));
     }

@@ -6,7 +6,7 @@ use dure_sync::CoreId;
 
 use crate::file::Files;
 
-/// Of so many neighbouring blocks one asks whether there is something to move.
+/// One of so many neighbouring blocks asks whether there is something to move.
 const BLOCKS_PER_LOOK: u32 = 32;
 
 impl Files {

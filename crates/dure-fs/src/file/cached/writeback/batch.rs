@@ -83,7 +83,7 @@ pub(super) enum Taken {
     Cut,
 }
 
-/// As [`Files::copy`], into `space`.
+/// Like [`Files::copy`], into `space`.
 fn copy_to(file: &FileState, pages: &[u64], space: &mut [u8]) {
     for (&page, copy) in pages.iter().zip(space.chunks_exact_mut(BLOCK_BYTES)) {
         file.pages.taken(page).load(0, copy);
@@ -91,7 +91,7 @@ fn copy_to(file: &FileState, pages: &[u64], space: &mut [u8]) {
 }
 
 impl Limits {
-    /// The same, of at most `pages` pages.
+    /// These limits, with at most `pages` pages.
     pub(super) fn within(self, pages: usize) -> Limits {
         let pages = pages.min(self.pages);
         Limits { pages, ..self }

@@ -39,7 +39,8 @@ impl Files {
         }
     }
 
-    /// The same of the inodes on the list of `core`, which the caller serves.
+    /// Like [`Files::write_back_some`], for the inodes on the list of `core`, which the caller
+    /// serves. Sets `failed` to the last failure.
     pub(in crate::file::cached) fn write_back_some_of(
         &self,
         core: CoreId,
@@ -89,11 +90,11 @@ impl Files {
         result
     }
 
-    /// The same of the inodes on the list of `core`, which the caller serves. Adds the pages
-    /// written to `pages`.
+    /// Like [`Files::write_back_all`], for the inodes on the list of `core`, which the caller
+    /// serves. Adds the pages written to `pages`.
     ///
     /// # Errors
-    /// As [`Files::write_back_all`].
+    /// Those of [`Files::write_back_all`].
     pub(in crate::file) fn write_back_list(&self, core: CoreId, pages: &mut u64) -> Result<()> {
         let mut result = Ok(());
         self.pages.dirty_pages.begin(core);
@@ -142,7 +143,7 @@ impl Files {
         self.pages.batches_max() > 1
     }
 
-    /// The same as [`Files::settle_files`] of one.
+    /// Like [`Files::settle_files`], for one inode.
     pub(in crate::file) fn settle_file(&self, inode: &Arc<Inode>) {
         let Some(_held) = inode.try_lock_writeback() else {
             return;
@@ -150,7 +151,7 @@ impl Files {
         let written = self.write_back_held(inode, Way::Blocks, Extent::All);
         self.unlist_clean(inode);
         if written.is_ok() {
-            self.drop_clean_pages(inode);
+            self.leave_memory(inode);
         }
     }
 

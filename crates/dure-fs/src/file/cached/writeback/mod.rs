@@ -137,7 +137,7 @@ impl Files {
     /// Writes all dirty pages, and the size they need.
     ///
     /// # Errors
-    /// As [`Files::write_back`].
+    /// Those of [`Files::write_back`].
     pub(crate) fn write_back_by(
         &self,
         inode: &Arc<Inode>,
@@ -160,7 +160,7 @@ impl Files {
         is_clean.then(|| state.marks.clone())
     }
 
-    /// The same; the caller holds the write-back mutex.
+    /// Like [`Files::write_back_by`]; the caller holds the write-back mutex.
     pub(in crate::file) fn write_back_held(
         &self,
         inode: &Arc<Inode>,

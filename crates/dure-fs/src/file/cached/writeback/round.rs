@@ -39,7 +39,7 @@ struct Member<'i> {
 #[derive(Debug, Default)]
 struct Round<'i> {
     members: Vec<Member<'i>>,
-    /// Of all members' pages, in their order.
+    /// The targets of all members' pages, in their order.
     targets: Vec<Target>,
 }
 

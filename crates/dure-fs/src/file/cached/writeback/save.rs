@@ -66,7 +66,7 @@ impl Files {
         self.unreserve(self.store.partition(), spare);
     }
 
-    /// The same, to blocks that are allocated.
+    /// Like [`Files::save`], to blocks that are allocated.
     fn save_to(
         &self,
         core: CoreId,
@@ -138,7 +138,7 @@ impl Files {
         logged
     }
 
-    /// The same in an operation that has begun.
+    /// Like [`Files::log_slots`], in an operation that has begun.
     fn finish_batch<'v>(
         &'v self,
         mut op: Op<'v>,

@@ -9,11 +9,11 @@
 //! within a tick of the clock one stores the times ([`super::times`]).
 //!
 //! # Invariants
-//! Of a contended file. The range covers whole pages and is held from the first look at the old page
-//! to the end: of two writes of parts of one page the second keeps what the first wrote. Whoever
-//! changes the map in another way holds write-back exclusively, so size, tree and cut stay as they are
-//! all the while. Readers hold the range shared, or the inode exclusively: the old block is free, and
-//! perhaps another file's, once the operation is valid.
+//! These are of a contended file. The range covers whole pages and is held from the first look at
+//! the old page to the end: of two writes of parts of one page the second keeps what the first
+//! wrote. A task that changes the map in another way holds write-back exclusively, so size, tree
+//! and cut stay as they are all the while. Readers hold the range shared, or the inode exclusively:
+//! the old block is free, and perhaps another file's, once the operation is valid.
 //!
 //! | | core 0 overwrites page 3 | core 1 reads page 3 | core 2 makes the file shorter |
 //! |---|---|---|---|

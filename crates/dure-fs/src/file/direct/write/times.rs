@@ -49,7 +49,8 @@ impl Inode {
         }
         let stored = &self.overwrites().expect("the file is contended").time;
         let now = files.store.now();
-        // Acquire: pairs with the Release in `stored`; who sees the time sees the last writer.
+        // Acquire: pairs with the Release in `stored`; a task that sees the time sees the last
+        // writer.
         if stored.last.load(Ordering::Acquire) == nanos(now) && self.has_times(now) {
             return None;
         }
@@ -95,7 +96,8 @@ impl TimeToStore<'_> {
         inode.data_granule_stored(mark);
         inode.access_time().change_stored(self.time);
         inode.state().changed_shared(StateChange::Made);
-        // Release: as in `time_to_store`. Last: who sees it may return, and ask for the times.
+        // Release: as in `time_to_store`. Last: a task that sees it may return, and ask for the
+        // times.
         self.stored.last.store(nanos(self.time), Ordering::Release);
     }
 }

@@ -91,8 +91,8 @@ impl Chunk {
         if self.referenced.load(Ordering::Relaxed) & bit != 0 {
             self.referenced.fetch_and(!bit, Ordering::Relaxed);
         }
-        // Who finds the place taken says so too: it goes on with a page that is present. Release:
-        // publishes the page, AcqRel also that of another task.
+        // A task that finds the place taken says so too: it goes on with a page that is present.
+        // Release: publishes the page, AcqRel also that of another task.
         self.present.fetch_or(bit, Ordering::AcqRel);
         set.map_err(Page::into_frame)
     }

@@ -84,6 +84,23 @@ impl Pages {
         }
     }
 
+    /// Removes the pages of the range that equal what their slots say; returns how many.
+    pub(crate) fn remove_clean(
+        &mut self,
+        range: Range<u64>,
+        mut taken: impl FnMut(Frame),
+    ) -> usize {
+        let (mut from, mut removed) = (range.start, 0);
+        while let Some(page) = self.next_present(from..range.end) {
+            if !self.is_unclean(page) {
+                self.remove_range(page..page + 1, |frame, _| taken(frame));
+                removed += 1;
+            }
+            from = page + 1;
+        }
+        removed
+    }
+
     /// CLOCK: takes up to `want` clean pages out that were not used since the hand passed last. The
     /// hand goes no further than to the last page, and then stands at the first ([`Pages::is_swept`]).
     pub(crate) fn evict(&mut self, want: usize, mut taken: impl FnMut(Frame)) -> usize {
