@@ -197,6 +197,10 @@ int dure_ftruncate(const dure_file *file, int64_t size);
  * FALLOC_FL_KEEP_SIZE; else -EOPNOTSUPP. len > 0. -EBADF, -EFBIG. */
 int dure_fallocate(const dure_file *file, int mode, int64_t offset, int64_t len);
 
+/* What will be read of len bytes from offset on, 0: of all that follows. advice, of <fcntl.h>:
+ * POSIX_FADV_WILLNEED or POSIX_FADV_DONTNEED; the other four do nothing. A hint. */
+int dure_fadvise(const dure_file *file, int64_t offset, int64_t len, int advice);
+
 /* Up to len bytes (and 2 GiB) from one regular file to another, of this or another volume; returns
  * how many, 0 at the end. *from_offset and *to_offset move, or the position of the file if NULL.
  * -EINVAL: no regular file, overlap. Holes become zeroes. flags: 0. Not one step to other threads.

@@ -79,7 +79,7 @@ pub struct Source(*const c_void);
 
 impl Source {
     /// # Safety
-    /// Calls it is passed to may read as many bytes as they are told, and nobody writes to them
+    /// Calls it is passed to may read as many bytes as they are told, and no other task writes to them
     /// meanwhile.
     #[must_use]
     pub unsafe fn new(bytes: *const c_void) -> Source {
@@ -114,7 +114,7 @@ pub struct Target(*mut c_void);
 
 impl Target {
     /// # Safety
-    /// Calls it is passed to may write as many bytes as they are told, and nobody else uses them
+    /// Calls it is passed to may write as many bytes as they are told, and no other task uses them
     /// meanwhile.
     #[must_use]
     pub unsafe fn new(bytes: *mut c_void) -> Target {
@@ -131,7 +131,7 @@ impl Target {
             return missing("no buffer");
         }
         // SAFETY: not null, no longer than memory can be; callers promise the rest. Bytes that C
-        // has not set yet are bytes to us, whose values are nobody's business.
+        // has not set yet are bytes to us, whose values are not looked at.
         // JUSTIFICATION: it is how C passes buffers.
         Ok(unsafe { slice::from_raw_parts_mut(self.0.cast(), len) })
     }

@@ -18,7 +18,7 @@ use crate::volume::dure_volume;
 /// waited for.
 const CALLS: u8 = 29;
 
-/// The buffer of a call: memory of the caller, who leaves it alone until the call is reaped.
+/// The buffer of a call: memory of the caller, which leaves it alone until the call is reaped.
 #[derive(Debug)]
 enum Buffer {
     Read(&'static mut [u8]),

@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use dure::{AllocateMode, File, Seek};
+use dure::{Advice, AllocateMode, File, Seek};
 use dure_sync::Arc;
 
 use crate::answer::{Failure, Handle, Outcome, answer, invalid};
@@ -118,6 +118,36 @@ fn allocate_mode(mode: c_int) -> Outcome<AllocateMode> {
                 libc::EOPNOTSUPP,
                 "no such mode of fallocate",
             ));
+        }
+    })
+}
+
+/// What the library makes of an advice; `None`: nothing.
+fn advice_of(advice: c_int) -> Outcome<Option<Advice>> {
+    Ok(match advice {
+        libc::POSIX_FADV_WILLNEED => Some(Advice::WillNeed),
+        libc::POSIX_FADV_DONTNEED => Some(Advice::DontNeed),
+        libc::POSIX_FADV_NORMAL
+        | libc::POSIX_FADV_SEQUENTIAL
+        | libc::POSIX_FADV_RANDOM
+        | libc::POSIX_FADV_NOREUSE => None,
+        _ => return invalid("one of POSIX_FADV_*"),
+    })
+}
+
+/// See `dure.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn dure_fadvise(
+    file: Option<&dure_file>,
+    offset: i64,
+    len: i64,
+    advice: c_int,
+) -> c_int {
+    answer(file, |file| {
+        let (offset, len) = (offset_of(offset)?, offset_of(len)?);
+        match advice_of(advice)? {
+            Some(advice) => Ok(file.file.advise(advice, offset, len)?),
+            None => Ok(()),
         }
     })
 }

@@ -1,7 +1,7 @@
 //! The message of the last failed call of a thread.
 //!
-//! **Structure.** A failure is kept as it is, and put into words when somebody asks: programs that
-//! probe for names fail often and ask never. **Invariants.** The words stay where they are until
+//! **Structure.** A failure is kept as it is, and put into words when a program asks: those that
+//! probe for names fail often and never ask. **Invariants.** The words stay where they are until
 //! the next failed call of the same thread.
 
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
 //! What all handles of a volume share: in which process it was opened, and whether it failed.
 //!
 //! **Problem.** A forked child has copies of the handles and none of the threads, and must not
-//! write to the medium of its parent. After a panic nobody knows what a lock protects.
+//! write to the medium of its parent. After a panic it is not known what state a lock protects.
 //! **Structure.** [`FORKS`] counts the forks that lead to this process; a handler of the C library
 //! counts in the child. An [`Owner`] has the count of its volume, or a value that is no count.
 //! **Invariants.** A call compares two words and writes none. **On a crash** nothing is kept.

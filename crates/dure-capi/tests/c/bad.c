@@ -107,6 +107,11 @@ static void bad_numbers(const dure_session *session, const dure_file *file)
     IS(dure_fallocate(file, 0, 0, 0), -EINVAL);
     IS(dure_fallocate(file, 0, INT64_MAX, INT64_MAX), -EFBIG);
     IS(dure_fallocate(file, FALLOC_FL_COLLAPSE_RANGE, 0, 4096), -EOPNOTSUPP);
+    IS(dure_fadvise(file, -1, 0, POSIX_FADV_WILLNEED), -EINVAL);
+    IS(dure_fadvise(file, 0, 0, 77), -EINVAL);
+    IS(dure_fadvise(file, INT64_MAX, INT64_MAX, POSIX_FADV_WILLNEED), 0);
+    IS(dure_fadvise(file, 0, 0, POSIX_FADV_DONTNEED), 0);
+    IS(dure_fadvise(file, 0, 0, POSIX_FADV_RANDOM), 0);
     IS(dure_copy_file_range(file, &offset, file, NULL, 1, 0), -EINVAL);
     IS(dure_copy_file_range(file, NULL, file, NULL, 1, 0), -EINVAL);
     IS(dure_copy_file_range(file, NULL, NULL, NULL, 1, 0), -EINVAL);

@@ -262,15 +262,15 @@ fn attributes_set_by_c_are_those_of_the_library() {
     assert_eq!((stat.atime.sec, stat.atime.nsec), (5, 6));
     assert_ne!(stat.mtime.sec, 0);
 
-    let somebody = Scene::session(&scene.volume, 1000);
+    let stranger = Scene::session(&scene.volume, 1000);
     let owner = Scene::session(&scene.volume, 7);
     let open = |session: &dure_session| dure_access(Some(session), Text::from(c"/file"), 4);
-    assert_eq!((open(&somebody), open(&owner)), (-libc::EACCES, 0));
+    assert_eq!((open(&stranger), open(&owner)), (-libc::EACCES, 0));
     assert_eq!(
-        dure_mkdir(Some(&somebody), Text::from(c"/dir"), 0o777),
+        dure_mkdir(Some(&stranger), Text::from(c"/dir"), 0o777),
         -libc::EACCES
     );
-    dure_session_close(Some(somebody));
+    dure_session_close(Some(stranger));
     dure_session_close(Some(owner));
     let space = found(|place| dure_volume_statfs(Some(&scene.volume), Some(place)));
     assert_eq!(space.block_bytes, 4096);
@@ -303,7 +303,7 @@ fn vectors_are_one_read_or_write() {
         iov_base: half.as_mut_ptr().cast(),
         iov_len: half.len(),
     });
-    // SAFETY: two vectors, of bytes that nobody else uses.
+    // SAFETY: two vectors, of bytes that are used here only.
     let read = unsafe { Vectors::new(vectors.as_ptr()) };
     assert_eq!(dure_preadv(Some(&file), read, 2, 5), 20);
     assert_eq!(halves.concat(), b"togethersown togethe");

@@ -1,4 +1,4 @@
-//! `libdure0`, which programs need, and `libdure-dev`, which who writes them needs.
+//! `libdure0`, which programs need, and `libdure-dev`, which their authors need.
 
 use std::fs;
 use std::path::{Path, PathBuf};
