@@ -4,7 +4,7 @@ Structure. `File` is the raw file: each call is one of the library. `open_file` 
 `io` over it as the built-in `open` does; their subclasses here add `fsync`, `fdatasync` and
 `stat`, which write the buffer first.
 
-Invariants. The position is that of the library's handle, so it is shared with nobody. pread and
+Invariants. The position is that of the library's handle, and each `File` has its own. pread and
 pwrite of the raw file do not know what a buffer over it holds.
 """
 
@@ -69,7 +69,9 @@ class File(io.RawIOBase):
     name: StrPath
     mode: str
 
-    def __init__(self, volume: Volume, handle: Handle, name: StrPath, flags: int, mode: str) -> None:
+    def __init__(
+        self, volume: Volume, handle: Handle, name: StrPath, flags: int, mode: str
+    ) -> None:
         """Not to be called: `Session.open` with buffering=0 makes one."""
         super().__init__()
         self._volume = volume
@@ -285,7 +287,7 @@ class TextFile(_Synced, io.TextIOWrapper):
     mode: str
 
     @property
-    def raw(self) -> File:  # type: ignore[override]
+    def raw(self) -> File:
         """The file without a buffer."""
         raw: File = self.buffer.raw  # type: ignore[attr-defined]
         return raw

@@ -5,7 +5,7 @@ libdure.so.0 where the loader finds it. `LIB` has every function that the packag
 
 Invariants. ctypes cuts integers to the width of an argument in silence, and a string at its first
 zero byte: what a caller passes goes through `path`, `signed` and `unsigned` first. A handle is
-freed when nobody refers to its `Handle` any more: a call in another thread does, so a file that is
+freed with the last reference to its `Handle`: a call in another thread has one, so a file that is
 closed meanwhile is freed when that call has ended.
 """
 
@@ -192,7 +192,9 @@ def failed(result: int, name: Any = None, to: Any = None) -> OSError:
     return OSError(-result, words)
 
 
-def made(close: Callable[[Any], int], call: Callable[..., int], *arguments: Any, name: Any) -> Handle:
+def made(
+    close: Callable[[Any], int], call: Callable[..., int], *arguments: Any, name: Any
+) -> Handle:
     """The handle that a call stores through its last argument."""
     pointer = c_void_p()
     result = call(*arguments, byref(pointer))
@@ -272,7 +274,7 @@ class Buffer:
 
 
 def fill_bytes(length: int, read: Callable[[Any, int], int]) -> Union[bytes, int]:
-    """New bytes that `read(pointer, length)` filled, or its negative result. No copy if all came."""
+    """New bytes that `read(pointer, length)` filled, or its negative result; no copy if full."""
     if length == 0:
         return b""
     fresh: bytes = _new_bytes(None, length)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _native
-from ._file import AnyFile, File, open_file, stat_result
+from ._file import File, open_file, stat_result
 from ._native import LIB, Buffer, Handle, StrPath, signed, unsigned
 from ._native import path as encoded
 
@@ -45,7 +45,7 @@ class Session:
 
     def _on(self, call: Callable[..., int], path: StrPath, *arguments: Any) -> int:
         """A call with one path."""
-        result = call(self._use(), encoded(path), *arguments)
+        result: int = call(self._use(), encoded(path), *arguments)
         if result < 0:
             raise _native.failed(result, path)
         return result
@@ -103,9 +103,7 @@ class Session:
         `permissions` of a new file are before the umask; `flags` are added to those of the mode,
         for instance os.O_SYNC.
         """
-        return open_file(
-            self, path, mode, buffering, encoding, errors, newline, permissions, flags
-        )
+        return open_file(self, path, mode, buffering, encoding, errors, newline, permissions, flags)
 
     def _open_raw(self, path: StrPath, flags: int, permissions: int, mode: str) -> File:
         handle = _native.made(
@@ -166,7 +164,8 @@ class Session:
 
     def birthtime_ns(self, path: StrPath, *, follow_symlinks: bool = True) -> int:
         """When the file was made, in nanoseconds since 1970."""
-        return self._stat(path, follow_symlinks).btime.ns()
+        found: _native.Time = self._stat(path, follow_symlinks).btime
+        return found.ns()
 
     def _mode(self, path: StrPath, follow_symlinks: bool = True) -> int:
         """The mode; 0 if nothing is there."""

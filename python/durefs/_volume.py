@@ -49,7 +49,7 @@ class Volume:
         self._state = threading.Condition()
         self._calls = 0
         self._closing = False
-        self._opened: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        self._opened: weakref.WeakSet[Any] = weakref.WeakSet()
         self._device = _next_device()
 
     @classmethod
@@ -222,7 +222,7 @@ class Volume:
 
     def __del__(self) -> None:
         if not getattr(self, "_closing", True):
-            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self)
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
             self.close()
 
     def __repr__(self) -> str:

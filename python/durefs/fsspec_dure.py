@@ -5,7 +5,7 @@ is opened with the first call and closed by `DureFileSystem.close` or at the exi
 call after `close` opens it again. A `Volume` that is given belongs to its giver.
 
 Invariants. With autocommit=False, and so in a transaction of fsspec, a file is written under
-another name in its directory; `commit` makes it durable and renames it.
+another name in its directory; closing it makes it durable, and `commit` renames it, in one step.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Optional, Union
 
-from fsspec.spec import AbstractFileSystem
-from fsspec.utils import stringify_path
+from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
+from fsspec.utils import stringify_path  # type: ignore[import-untyped]
 
-from ._file import BUFFER_BYTES, BufferedFile, BufferedReader, BufferedWriter, File
+from ._file import BUFFER_BYTES, BufferedFile, BufferedReader, BufferedWriter
 from ._session import Session
 from ._volume import Options, Volume
 
@@ -58,13 +58,14 @@ class _Committed:
 
     fs: DureFileSystem
     path: str
-    raw: File
+    raw: Any
     _temporary: Optional[str] = None
 
     @property
     def size(self) -> int:
         """Bytes, without what is in the buffer."""
-        return self.raw.stat().st_size
+        size: int = self.raw.stat().st_size
+        return size
 
     def commit(self) -> None:
         """Gives a closed file its name."""
@@ -96,7 +97,7 @@ class _Updater(_Committed, BufferedFile):
     pass
 
 
-class DureFileSystem(AbstractFileSystem):
+class DureFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """A volume of dure, as one caller.
 
     volume: path of the image or device, or a `Volume`.
@@ -111,7 +112,7 @@ class DureFileSystem(AbstractFileSystem):
 
     def __init__(
         self,
-        volume: Union[str, "os.PathLike[str]", Volume, None] = None,
+        volume: Union[str, os.PathLike[str], Volume, None] = None,
         options: Options = None,
         create_size: Optional[int] = None,
         uid: int = 0,
@@ -180,7 +181,8 @@ class DureFileSystem(AbstractFileSystem):
 
     @classmethod
     def _parent(cls, path: Any) -> str:
-        return os.path.dirname(cls._strip_protocol(path))
+        parent: str = os.path.dirname(cls._strip_protocol(path))
+        return parent
 
     def _make_parent(self, path: str) -> None:
         if self.auto_mkdir:
@@ -261,7 +263,10 @@ class DureFileSystem(AbstractFileSystem):
         self.session.link(self._strip_protocol(src), self._strip_protocol(dst))
 
     def symlink(self, src: str, dst: str, **kwargs: Any) -> None:
-        self.session.symlink(self._strip_protocol(src), self._strip_protocol(dst))
+        """`src` stays as it is, so that it may be relative, unless it is a URL."""
+        if src.startswith("dure:"):
+            src = self._strip_protocol(src)
+        self.session.symlink(src, self._strip_protocol(dst))
 
     # What is there.
 

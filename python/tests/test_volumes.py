@@ -28,7 +28,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
         env={**os.environ, "PYTHONPATH": PACKAGE},
@@ -137,7 +137,7 @@ class Volumes(VolumeTest):
             thread.join()
         self.assertEqual(failures, [])
         content = self.session.read_bytes("/shared")
-        self.assertEqual(content, bytes().join(bytes([n % 8]) * 4096 for n in range(800)))
+        self.assertEqual(content, b"".join(bytes([n % 8]) * 4096 for n in range(800)))
 
     def test_a_file_is_closed_under_readers(self) -> None:
         self.session.write_bytes("/f", b"x" * MIB)
@@ -179,7 +179,7 @@ volume.close()
 """
         self.volume.close()
         done = python(code, self.image)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_the_library_is_named_when_it_is_missing(self) -> None:
         done = subprocess.run(
