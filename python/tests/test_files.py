@@ -66,9 +66,9 @@ class Files(VolumeTest):
                 file.raw.seek(-1)
 
     def test_append(self) -> None:
-        for word in ("one", "two"):
+        for start, word in ((0, "one"), (3, "two")):
             with self.session.open("/log", "ab") as file:
-                start = file.tell()
+                self.assertEqual(file.tell(), start)
                 file.write(word.encode())
                 self.assertEqual(file.tell(), start + 3)
         with self.session.open("/log", "ab", buffering=0) as file:
