@@ -9,6 +9,9 @@ import unittest
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, PACKAGE)
+if "/" in os.environ.get("DURE_LIBRARY", ""):
+    # Programs of the tests run in other folders.
+    os.environ["DURE_LIBRARY"] = os.path.abspath(os.environ["DURE_LIBRARY"])
 
 import durefs  # noqa: E402
 
