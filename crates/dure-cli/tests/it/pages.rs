@@ -19,6 +19,10 @@ const HEADS: &[(&str, &str)] = &[
         "sh build",
         "builds, tests or installs: CI does, on a clean checkout",
     ),
+    (
+        "python",
+        "the first of a page is run by `python/tests`, which need libdure; others go on with it",
+    ),
     ("sh disk", "needs a disk of the reader, or writes to one"),
     (
         "sh pmem",
