@@ -23,6 +23,7 @@ const STORE: &[&[&str]] = &[
     &["layout"],
     &["census", "headers", "packs"],
     &["members", "space"],
+    &["snapshot"],
     &["data_log", "node"],
     &["options", "settle"],
     &["placement"],

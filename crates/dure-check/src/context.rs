@@ -14,6 +14,7 @@ use dure_store::layout::Layout;
 use dure_store::media::Region;
 use dure_store::packs::Packs;
 use dure_store::recovery::replay::LoggedPage;
+use dure_store::snapshot::Snapshots;
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, SegNo, to_u64};
 use dure_sync::Arc;
 
@@ -50,6 +51,8 @@ pub(super) struct Context<'o> {
     pub(super) report: Report,
     /// Which slots of the tables are current.
     pub(super) packs: Arc<Packs>,
+    /// The snapshots that the volume header names; none if they are damaged.
+    pub(super) snapshots: Snapshots,
     /// Entries of the NAT pairs that have any.
     pub(super) nat: BTreeMap<u64, NatEntries>,
     /// The SIT pairs that were ever written.
@@ -101,6 +104,7 @@ impl<'o> Context<'o> {
             epoch: 0,
             report,
             packs: Arc::new(Packs::new(&layout)),
+            snapshots: Snapshots::default(),
             nat: BTreeMap::new(),
             sit: BTreeMap::new(),
             lost: Lost::default(),

@@ -82,6 +82,7 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
         layout: &context.layout,
         nat: &nat,
         space: &space,
+        snapshots: &context.snapshots,
         checkpoint,
         rules: &StoreRules::default(),
         journal: None,

@@ -28,6 +28,8 @@ pub(crate) fn owned(context: &Context<'_>, unowned: Unowned) -> Result<Space> {
             space.load_damaged(SegNo(segment), entry);
         }
     }
+    let place = (&*context.region, layout);
+    context.snapshots.pin(place, &space, &context.packs)?;
     for segment in &context.log_segments {
         space.mark_log(layout.segment_start(*segment))?;
     }

@@ -158,6 +158,26 @@ pub enum Error {
     /// The object does not allow it, whatever the caller's rights.
     #[error("operation not permitted: {0}")]
     NotPermitted(&'static str),
+    /// The volume has no such snapshot.
+    #[error("the volume has no snapshot called {name}; `dure snapshot list` shows what it has")]
+    NoSnapshot {
+        /// The name.
+        name: String,
+    },
+    /// A snapshot has this name already.
+    #[error("the volume has a snapshot called {name} already")]
+    SnapshotExists {
+        /// The name.
+        name: String,
+    },
+    /// The snapshot cannot be deleted now, or none can be taken.
+    #[error("snapshot {name}: {why}")]
+    SnapshotBusy {
+        /// Its name.
+        name: String,
+        /// What keeps it, and what to do.
+        why: &'static str,
+    },
     /// The operation is not offered.
     #[error("operation not supported: {0}")]
     NotSupported(&'static str),
@@ -203,8 +223,9 @@ impl Error {
             Error::TooSmall { .. } | Error::NoSpace { .. } => libc::ENOSPC,
             Error::Stopped { .. } | Error::ReadOnly | Error::TakenOver => libc::EROFS,
             Error::NotPermitted(_) => libc::EPERM,
-            Error::Exists => libc::EEXIST,
-            Error::NotFound => libc::ENOENT,
+            Error::Exists | Error::SnapshotExists { .. } => libc::EEXIST,
+            Error::NotFound | Error::NoSnapshot { .. } => libc::ENOENT,
+            Error::SnapshotBusy { .. } => libc::EBUSY,
             Error::Stale(_) => libc::ESTALE,
             Error::NotDirectory => libc::ENOTDIR,
             Error::IsDirectory => libc::EISDIR,

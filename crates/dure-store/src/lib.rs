@@ -43,6 +43,7 @@ pub mod ranks;
 pub mod recovery;
 mod rules;
 mod settle;
+pub mod snapshot;
 pub mod space;
 mod sparse;
 mod store;

@@ -65,6 +65,8 @@ pub enum Recover {
 pub struct StoreOptions {
     /// Nothing is written, not even by recovery (which then happens in memory).
     pub read_only: bool,
+    /// The snapshot to mount, read-only; `None`: the volume.
+    pub snapshot: Option<String>,
     /// What happens if the logs have lost something durable.
     pub recover: Recover,
     /// When what a call has done is durable.

@@ -32,6 +32,9 @@ fn name(kind: u32) -> &'static str {
         pair_kind::NAT => "NAT pair",
         pair_kind::SIT => "SIT pair",
         pair_kind::SUMMARY => "summary pair",
+        pair_kind::SNAPSHOTS => "table of snapshots",
+        pair_kind::KEPT_LIST => "list of pairs kept for a snapshot",
+        pair_kind::KEPT => "pair kept for a snapshot",
         _ => "pair",
     }
 }
@@ -92,6 +95,24 @@ pub(crate) fn open_slot(
         got: 0,
     })?;
     Ok(found.body)
+}
+
+/// The content of a block of its own that has the head of a slot.
+///
+/// # Errors
+/// Those of [`read_slot`].
+pub fn read_single(region: &Region, block: BlockNo, kind: u32, seed: u32) -> Result<Vec<u8>> {
+    read_slot(region, block.0, 0, kind, seed)
+}
+
+/// A block of its own with the head of a slot, written by `checkpoint`, and where it goes.
+pub(crate) fn single_block(
+    block: BlockNo,
+    kind: u32,
+    (checkpoint, payload): (u64, &[u8]),
+    seed: u32,
+) -> (BlockNo, BlockBuf) {
+    block_of(block.0, kind, 2 * checkpoint, payload, seed)
 }
 
 /// Writes `payload` to slot `slot` of the pair at `first`. Not flushed, and not named yet.

@@ -16,6 +16,8 @@ pub const GRANULE: u8 = 100;
 pub const DIRTY_NODES: u8 = 105;
 /// One NAT pair in memory.
 pub const NAT_PAIR: u8 = 110;
+/// The snapshots of a volume, and what is kept for them; nothing is read under it.
+pub const SNAPSHOTS: u8 = 112;
 /// One allocation partition.
 pub const PARTITION: u8 = 120;
 /// A partition's free nids.

@@ -20,6 +20,7 @@ use dure_store::format::sit;
 use dure_store::format::volume::STATE_CLEAN;
 use dure_store::node::nat::Nat;
 use dure_store::packs::Table;
+use dure_store::snapshot::Snapshots;
 use dure_store::space::{OpClass, Space};
 use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, Run, SegNo, journal_id, to_usize};
 use dure_store::{RING_SEGMENTS, StoreRules};
@@ -89,6 +90,7 @@ pub(super) fn run(edit: &mut Edit<'_, '_>, salvage: Salvage) -> Result<()> {
     header.epoch += 1;
     header.checkpoint += 1;
     header.state.set(STATE_CLEAN);
+    header.snapshots.set(0);
     (header.nodes, header.inodes) = (0.into(), 0.into());
     census.apply(&mut header);
     let checkpoint = header.checkpoint.get();
@@ -98,6 +100,7 @@ pub(super) fn run(edit: &mut Edit<'_, '_>, salvage: Salvage) -> Result<()> {
         layout,
         nat: &nat,
         space: &space,
+        snapshots: &Snapshots::default(),
         checkpoint,
         rules: &StoreRules::default(),
         journal: None,

@@ -10,6 +10,7 @@ mod lookup;
 mod names;
 mod read;
 mod seek;
+mod snapshots;
 mod sync;
 mod waits;
 mod write;

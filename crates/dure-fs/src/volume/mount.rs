@@ -83,7 +83,30 @@ impl FileSystem {
     ) -> Result<(FileSystem, Vec<InodeRef>)> {
         options.check()?;
         options.read_only = options.is_read_only();
-        let mut mount = Mount::begin(device, options.of_store())?;
+        let mount = Mount::begin(device, options.of_store())?;
+        FileSystem::complete(mount, options, keep)
+    }
+
+    /// Mounts a snapshot of this volume, read-only, while the volume goes on. `options` say how much
+    /// memory it may take; the snapshot cannot be deleted before all that uses it is dropped.
+    ///
+    /// # Errors
+    /// `NoSnapshot`, `BadOption`, `Corrupt`, or a failed read.
+    pub fn open_snapshot(&self, name: &str, options: MountOptions) -> Result<FileSystem> {
+        let options = MountOptions {
+            read_only: true,
+            ..options
+        };
+        options.check()?;
+        let mount = self.0.store.snapshot(name, options.of_store())?;
+        FileSystem::complete(mount, options, &BTreeSet::new()).map(|(fs, _)| fs)
+    }
+
+    fn complete(
+        mut mount: Mount,
+        options: MountOptions,
+        keep: &BTreeSet<Ino>,
+    ) -> Result<(FileSystem, Vec<InodeRef>)> {
         let pages = options.page_caching(mount.media())?;
         mount.set_durability(options.durability(pages)?);
         if let Some(absorb) = options.absorb(mount.layout())? {

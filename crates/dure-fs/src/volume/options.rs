@@ -126,6 +126,8 @@ const LOG_DATA_PAGES: u32 = 4;
 pub struct MountOptions {
     /// Nothing is written, not even by recovery (which then happens in memory).
     pub read_only: bool,
+    /// The snapshot to mount, read-only; `None`: the volume as it is now.
+    pub snapshot: Option<String>,
     /// What to do if the logs have lost something durable. `Tolerate` mounts read-only.
     pub recover: Recover,
     /// One journal per core, or one for all.
@@ -213,6 +215,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             read_only: false,
+            snapshot: None,
             recover: Recover::default(),
             order: Order::PerCore,
             records: RecordPolicy::default(),
@@ -256,6 +259,7 @@ impl MountOptions {
     pub(crate) fn of_store(&self) -> StoreOptions {
         StoreOptions {
             read_only: self.read_only,
+            snapshot: self.snapshot.clone(),
             recover: self.recover,
             // Known when the media are: `Mount::set_durability`.
             durability: Durability::default(),
@@ -286,7 +290,7 @@ impl MountOptions {
     /// Whether the mount writes nothing.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.read_only || self.recover == Recover::Tolerate
+        self.read_only || self.snapshot.is_some() || self.recover == Recover::Tolerate
     }
 
     /// The maximum bytes of the cache.

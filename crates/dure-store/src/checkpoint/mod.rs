@@ -5,6 +5,8 @@
 
 pub(crate) mod crew;
 
+use std::collections::BTreeSet;
+
 use dure_block::BlockBuf;
 use dure_journal::{Journal, TraceEvent};
 use dure_sync::CoreId;
@@ -24,12 +26,13 @@ use crate::media::Region;
 use crate::members::stamps;
 use crate::node::NodeRef;
 use crate::node::nat::Nat;
-use crate::packs::PairIndex;
+use crate::packs::{PairIndex, Table};
 use crate::pair;
 use crate::placement::contiguous;
 use crate::rules::StoreRules;
 use crate::settle::Settler;
-use crate::space::Space;
+use crate::snapshot::{Keeper, Snapshots};
+use crate::space::{Space, pair_index};
 use crate::units::{BLOCK_BYTES, BlockNo, Nid};
 
 /// Images written by one device write at most.
@@ -69,7 +72,7 @@ pub(crate) struct Written {
     /// Pairs of NAT and SIT, with the slots written.
     slots: Vec<(PairIndex, u64)>,
     /// Nodes and inodes that the NAT has more than before.
-    census: Census,
+    pub(crate) census: Census,
     /// Images of nodes.
     pub(crate) images: usize,
 }
@@ -85,6 +88,8 @@ pub struct Writer<'v> {
     pub nat: &'v Nat,
     /// Which blocks are free.
     pub space: &'v Space,
+    /// What snapshots need.
+    pub snapshots: &'v Snapshots,
     /// Number of this checkpoint.
     pub checkpoint: u64,
     /// All on, but in tests.
@@ -93,7 +98,7 @@ pub struct Writer<'v> {
     pub journal: Option<&'v Journal<Settler>>,
 }
 
-impl Writer<'_> {
+impl<'v> Writer<'v> {
     /// Writes all of these in one partition, and flushes before the header, which the caller
     /// writes: `state` has what it is to say. The caller holds a reserved block for every image.
     ///
@@ -109,9 +114,27 @@ impl Writer<'_> {
         self.check_images(targets.iter().map(|(nid, _)| *nid))?;
         let mut written = Written::default();
         let entries = self.write_images(core, targets.into_iter(), &mut written)?;
+        let keeper = self.keeper(core);
+        keeper.keep(nat_pairs(&entries))?;
         self.write_nat(entries, &mut written)?;
-        self.write_space(&self.space.changed_pairs(), &mut written)?;
+        let changed = self.space.changed_pairs();
+        keeper.keep(changed.iter().copied().map(pair_index))?;
+        self.write_space(&changed, &mut written)?;
+        keeper.name(&mut state.header, None)?;
         self.complete(state, std::iter::once(&written))
+    }
+
+    /// What it does for snapshots.
+    pub(crate) fn keeper(&self, core: CoreId) -> Keeper<'v> {
+        Keeper {
+            snapshots: self.snapshots,
+            region: self.region,
+            layout: self.layout,
+            space: self.space,
+            packs: &self.nat.packs,
+            core,
+            checkpoint: self.checkpoint,
+        }
     }
 
     /// What was written is named: in packs, and in the header, which the caller writes after the
@@ -318,6 +341,17 @@ impl Writer<'_> {
         }
         self.write_blocks(blocks)
     }
+}
+
+/// The pairs of the NAT that these entries are in.
+pub(crate) fn nat_pairs<'e>(
+    entries: impl IntoIterator<Item = &'e (Nid, NatEntry)>,
+) -> BTreeSet<PairIndex> {
+    let pair = |(nid, _): &(Nid, NatEntry)| PairIndex {
+        table: Table::Nat,
+        index: place_of(*nid).0,
+    };
+    entries.into_iter().map(pair).collect()
 }
 
 impl CheckpointState {

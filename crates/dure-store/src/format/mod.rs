@@ -20,6 +20,7 @@ pub mod note;
 pub mod orphan;
 pub mod sit;
 pub mod slot;
+pub mod snapshot;
 pub mod stamp;
 pub mod summary;
 pub mod superblock;
@@ -40,4 +41,10 @@ pub mod pair_kind {
     pub const SUMMARY: u32 = 20;
     /// Stamp of a medium.
     pub const STAMP: u32 = 21;
+    /// Block of the table of snapshots; not a pair.
+    pub const SNAPSHOTS: u32 = 22;
+    /// Block of the list of pairs kept for a snapshot; not a pair.
+    pub const KEPT_LIST: u32 = 23;
+    /// Pair as it was when a snapshot was taken; not a pair itself.
+    pub const KEPT: u32 = 24;
 }

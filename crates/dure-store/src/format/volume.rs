@@ -22,7 +22,7 @@ pub const STATES: [u32; 3] = [STATE_CLEAN, STATE_DIRTY, STATE_UNLOGGED];
 /// Payload of the volume header's pair.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
-pub struct VolumeHeaderV2 {
+pub struct VolumeHeaderV3 {
     /// Log records and journal headers of another epoch are dead.
     pub epoch: U64,
     /// Handle number every journal starts with in this epoch.
@@ -39,17 +39,19 @@ pub struct VolumeHeaderV2 {
     pub inodes: U64,
     /// Seconds since 1970 of the last write of this header.
     pub written: U64,
+    /// First block of the table of snapshots; 0: there is none.
+    pub snapshots: U64,
     /// Written zero.
-    pub reserved: [u8; 48],
+    pub reserved: [u8; 40],
     /// Which mount wrote this: a random number of its own; 0: mkfs. A mount that finds another's
     /// before a checkpoint writes nothing more.
     pub mount: U64,
     /// The slot that counts of each pack pair, as in [`PackV2::slots`].
     pub packs: [u8; 3952],
 }
-const _: () = assert!(size_of::<VolumeHeaderV2>() == PAIR_PAYLOAD);
+const _: () = assert!(size_of::<VolumeHeaderV3>() == PAIR_PAYLOAD);
 /// The current version.
-pub type VolumeHeader = VolumeHeaderV2;
+pub type VolumeHeader = VolumeHeaderV3;
 
 /// Most pack pairs of a volume.
 pub const PACKS_MAX: u64 = 4 * 3952;

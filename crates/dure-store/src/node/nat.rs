@@ -24,6 +24,7 @@ use crate::media::Region;
 use crate::packs::{Packs, PairIndex, Table};
 use crate::pair;
 use crate::ranks::{NAT_PAIR, NID_POOL};
+use crate::snapshot::View;
 use crate::sparse::Sparse;
 use crate::units::{Nid, to_u64, to_usize};
 
@@ -82,6 +83,8 @@ pub struct Nat {
     pools: PerCore<Mutex<NID_POOL, Pool>>,
     /// Nids below this are fixed (root's node, orphan nodes) and never given out.
     reserved: u64,
+    /// The snapshot whose table this is; `None`: the volume's.
+    view: Option<Arc<View>>,
 }
 
 impl Nat {
@@ -95,6 +98,15 @@ impl Nat {
             pairs: Sparse::new(u64::from(layout.nat_pairs), PIECE),
             pools: PerCore::new(journals, |_| Mutex::new(Pool::default())),
             reserved: 1 + u64::from(layout.journals),
+            view: None,
+        }
+    }
+
+    /// The table as a snapshot has it.
+    pub(crate) fn of_snapshot(self, view: Arc<View>) -> Nat {
+        Nat {
+            view: Some(view),
+            ..self
         }
     }
 
@@ -137,8 +149,15 @@ impl Nat {
     }
 
     fn load(&self, index: u64) -> Result<Entries> {
+        if let Some(view) = &self.view {
+            let tables = (&self.layout, &*self.packs);
+            let found = view.read(&self.region, tables, pair_index(index))?;
+            return found.map_or_else(no_entries, |(at, payload)| {
+                open(at.0, index, &payload).map(|block| block.entries.into())
+            });
+        }
         let SlotCode::Slot(slot) = self.packs.code(pair_index(index)) else {
-            return Ok(vec![NatEntry::default(); to_usize(ENTRIES)].into());
+            return no_entries();
         };
         read(&self.region, &self.layout, index, slot).map(|block| block.entries.into())
     }
@@ -358,9 +377,18 @@ impl NatBlock {
 pub(crate) fn read(region: &Region, layout: &Layout, index: u64, slot: u64) -> Result<NatBlock> {
     let first = layout.nat_pair(index);
     let payload = pair::read_slot(region, first, slot, pair_kind::NAT, layout.crc_seed)?;
+    open(first + slot, index, &payload)
+}
+
+/// What a pair that was never written says.
+fn no_entries() -> Result<Entries> {
+    Ok(vec![NatEntry::default(); to_usize(ENTRIES)].into())
+}
+
+/// NAT pair `index`, read from block `at`.
+fn open(at: u64, index: u64, payload: &[u8]) -> Result<NatBlock> {
     let block = NatBlock::read_from_bytes(&payload[..volume::PAIR_PAYLOAD])
         .expect("a pair's payload has this size");
-    let at = first + slot;
     Error::expect_eq("NAT pair index", at, index, block.index.get())?;
     for (nid, entry) in (index * ENTRIES..).zip(&block.entries) {
         let what = || format!("version of node {nid} in the NAT");

@@ -92,9 +92,12 @@ impl Space {
                 .segments
                 .with(segment, |state| state.settle_free(first, count, now));
             match free {
-                Ok(free) => {
-                    freed += u64::from(free);
-                    self.live.add(-i64::from(free));
+                Ok(now) => {
+                    freed += u64::from(now.free);
+                    self.live.add(-i64::from(now.dead));
+                    if now.free < now.dead {
+                        self.pinned_only.add(i64::from(now.dead - now.free));
+                    }
                 }
                 Err(wrong) => {
                     // What this run freed before stays free: tell the counts.
@@ -149,12 +152,16 @@ impl Space {
             let dead = self
                 .segments
                 .with(segment, |state| state.retire(index, now, IMAGE_DENIED));
-            dead.map_err(|wrong| {
+            let is_pinned = dead.map_err(|wrong| {
                 let (at, what) = self.describe(segment, wrong);
                 contradiction(at, what)
             })?;
             self.live.add(-1);
-            self.images.lock().push(old);
+            if is_pinned {
+                self.pinned_only.add(1);
+            } else {
+                self.images.lock().push(old);
+            }
         }
         Ok(())
     }

@@ -15,13 +15,13 @@ use crate::units::{BlockNo, Run};
 
 /// What a call did to the counts.
 #[derive(Debug, Clone, Copy, Default)]
-struct Change {
+pub(super) struct Change {
     /// Blocks that are allocated now and were not.
-    taken: u64,
+    pub(super) taken: u64,
     /// Blocks that were allocated and are not any more.
-    given: u64,
+    pub(super) given: u64,
     /// Blocks that are live now, less those that were.
-    live: i64,
+    pub(super) live: i64,
 }
 
 impl Space {
@@ -41,7 +41,7 @@ impl Space {
             return Err(wrong("no segment starts at this log segment"));
         };
         let change = self.segments.with(segment, |state| {
-            if state.role == Role::Log {
+            if state.role == Role::Log || state.is_pinned() {
                 return None;
             }
             assert!(
@@ -56,7 +56,9 @@ impl Space {
             state.become_log();
             Some(change)
         });
-        self.apply(change.ok_or_else(|| wrong("a log segment is listed twice"))?);
+        self.apply(change.ok_or_else(|| {
+            wrong("a log segment is listed twice, or has blocks of a snapshot")
+        })?);
         Ok(())
     }
 
@@ -197,7 +199,7 @@ impl Space {
         })
     }
 
-    fn apply(&self, change: Change) {
+    pub(super) fn apply(&self, change: Change) {
         self.live.add(change.live);
         if change.taken > 0 {
             self.available.withdraw(change.taken);

@@ -29,6 +29,7 @@ mod mend;
 mod partition;
 mod persist;
 mod pick;
+mod pins;
 mod reserve;
 mod segment;
 mod segments;
@@ -59,6 +60,7 @@ use crate::units::{BlockNo, Run, SegNo};
 
 pub use self::effects::Effect;
 pub use self::pick::VictimPolicy;
+pub(crate) use self::pins::Pins;
 pub use self::reserve::OpClass;
 pub use self::sit::{pair_index, summaries_from};
 pub use self::statistics::SpaceStatistics;
@@ -81,6 +83,8 @@ pub struct Space {
     available: Available,
     /// Live blocks.
     live: Counter,
+    /// Blocks that only snapshots need.
+    pinned_only: Counter,
     /// Blocks freed by operations that have finished, less those settled since.
     freeing: Counter,
     scrapes: Counter,
@@ -107,6 +111,24 @@ impl Space {
     pub(crate) fn load(region: Arc<Region>, layout: &Layout, packs: Arc<Packs>) -> Result<Space> {
         let segments = Segments::of(layout);
         sit::load(&region, layout, &packs, &segments)?;
+        Ok(Space::over(region, layout, packs, segments))
+    }
+
+    /// The space as these SIT pairs have it: number, block that it was read from, content.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming pair, block and field; what `pairs` reports.
+    pub(crate) fn from_pairs(
+        region: Arc<Region>,
+        layout: &Layout,
+        packs: Arc<Packs>,
+        pairs: impl Iterator<Item = Result<(u32, BlockNo, Vec<u8>)>>,
+    ) -> Result<Space> {
+        let segments = Segments::of(layout);
+        for pair in pairs {
+            let (index, at, payload) = pair?;
+            sit::open_pair(layout, &segments, index, at.0, &payload)?;
+        }
         Ok(Space::over(region, layout, packs, segments))
     }
 
@@ -151,6 +173,7 @@ impl Space {
             homes: Homes::default(),
             available: Available::new(core_count(), main_blocks, main_blocks - live),
             live: Counter::new(),
+            pinned_only: Counter::new(),
             freeing: Counter::new(),
             scrapes: Counter::new(),
             summaries_lost: Counter::new(),
@@ -277,7 +300,7 @@ impl Space {
             .segments
             .with(segment, |state| state.retire(index, now, PAGE_DENIED));
         match retired {
-            Ok(()) => self.live.add(-1),
+            Ok(_) => self.live.add(-1),
             Err(wrong) => drop(self.wrong.set(self.describe(segment, wrong))),
         }
     }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::segment::Role;
+use super::segment::{Role, SegmentState};
 use super::segments::Segments;
 use crate::format::sit::SegmentUse;
 use crate::units::SegNo;
@@ -76,6 +76,10 @@ pub(crate) fn victims(
     for segment in segments.touched() {
         let free = segments.slack(segment);
         if free < least || free == blocks {
+            continue;
+        }
+        // What snapshots need stays where it is, and the segment would not become free.
+        if segments.peek(segment, SegmentState::is_pinned) == Some(true) {
             continue;
         }
         let score = match policy {

@@ -58,6 +58,15 @@ impl Mismatch {
     }
 }
 
+/// What became of blocks that a valid handle freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Freed {
+    /// So many are not live any more.
+    pub(crate) dead: u32,
+    /// So many of those may be handed out: no snapshot needs them.
+    pub(crate) free: u32,
+}
+
 /// What the lock of a segment protects.
 #[derive(Debug)]
 pub(crate) struct SegmentState {
@@ -67,6 +76,9 @@ pub(crate) struct SegmentState {
     pub(crate) live: Bitmap,
     /// Blocks freed by a valid handle before the handle that placed them was settled.
     early: Option<Box<Bitmap>>,
+    /// Blocks that snapshots need: they stay allocated, live or not. `None`: there are no snapshots,
+    /// or they need nothing here.
+    pinned: Option<Box<Bitmap>>,
     /// Which cores may allocate here.
     pub(crate) role: Role,
     /// What lies here, a hint that goes to the SIT.
@@ -96,6 +108,7 @@ impl SegmentState {
             allocated: Bitmap::EMPTY,
             live: Bitmap::EMPTY,
             early: None,
+            pinned: None,
             role: Role::Closed,
             usage: SegmentUse::Free,
             changed: 0,
@@ -210,8 +223,8 @@ impl SegmentState {
         early.count()
     }
 
-    /// A valid handle freed these blocks. Returns how many of them are free now; the others wait
-    /// for [`SegmentState::settle_live`].
+    /// A valid handle freed these blocks. Those that are not live yet wait for
+    /// [`SegmentState::settle_live`].
     ///
     /// # Errors
     /// The first block that cannot be freed; nothing has changed then.
@@ -220,7 +233,7 @@ impl SegmentState {
         first: u32,
         count: u32,
         now: u64,
-    ) -> Result<u32, Mismatch> {
+    ) -> Result<Freed, Mismatch> {
         let run = Bitmap::of(first, count);
         if self.role == Role::Log {
             return Err(Mismatch {
@@ -239,9 +252,68 @@ impl SegmentState {
             self.early.get_or_insert_default().insert(&early);
         }
         self.live.remove(&freed);
-        self.allocated.remove(&freed);
+        let free = self.free_unpinned(&freed);
         self.touch(now);
-        Ok(freed.count())
+        Ok(Freed {
+            dead: freed.count(),
+            free,
+        })
+    }
+
+    /// These blocks are dead: those that no snapshot needs may be handed out. Returns how many.
+    fn free_unpinned(&mut self, dead: &Bitmap) -> u32 {
+        let free = match self.pinned.as_deref() {
+            None => *dead,
+            Some(pinned) => dead.without(pinned),
+        };
+        self.allocated.remove(&free);
+        free.count()
+    }
+
+    /// Whether snapshots need something here.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned.is_some()
+    }
+
+    /// Blocks that only snapshots need.
+    pub(crate) fn pinned_only(&self) -> u32 {
+        let pinned = self.pinned.as_deref();
+        pinned.map_or(0, |pinned| pinned.without(&self.live).count())
+    }
+
+    /// Snapshots need these blocks. Returns how many of them were not allocated before.
+    pub(crate) fn pin(&mut self, blocks: &Bitmap) -> u32 {
+        if blocks.is_empty() {
+            return 0;
+        }
+        let taken = blocks.without(&self.allocated).count();
+        self.allocated.insert(blocks);
+        self.pinned.get_or_insert_default().insert(blocks);
+        taken
+    }
+
+    /// Snapshots do not need this block any more; it stays allocated until
+    /// [`SegmentState::release`].
+    pub(crate) fn unpin(&mut self, index: u32) {
+        if let Some(pinned) = self.pinned.as_deref_mut() {
+            pinned.remove(&Bitmap::of(index, 1));
+            if pinned.is_empty() {
+                self.pinned = None;
+            }
+        }
+    }
+
+    /// Snapshots need these blocks, in place of those before. Returns how many are free now.
+    pub(crate) fn pin_only(&mut self, blocks: &Bitmap) -> u32 {
+        let Some(before) = self.pinned.take() else {
+            return 0;
+        };
+        let kept = before.and(blocks);
+        if !kept.is_empty() {
+            self.pinned = Some(Box::new(kept));
+        }
+        let dead = before.without(&kept).without(&self.live);
+        self.free_unpinned(&dead)
     }
 
     /// The NAT points to this block now.
@@ -256,6 +328,7 @@ impl SegmentState {
     }
 
     /// Nothing points to this block any more; it stays allocated until [`SegmentState::release`].
+    /// Says whether a snapshot needs it: then it is not to be released.
     ///
     /// # Errors
     /// The block, when it is not live; `what` says so.
@@ -264,13 +337,14 @@ impl SegmentState {
         index: u32,
         now: u64,
         what: &'static str,
-    ) -> Result<(), Mismatch> {
+    ) -> Result<bool, Mismatch> {
         if !self.live.contains(index) {
             return Err(Mismatch { index, what });
         }
         self.live.remove(&Bitmap::of(index, 1));
         self.touch(now);
-        Ok(())
+        let pinned = self.pinned.as_deref();
+        Ok(pinned.is_some_and(|pinned| pinned.contains(index)))
     }
 
     /// Mount: these blocks are live. Returns how many of them were not allocated before.
@@ -287,13 +361,12 @@ impl SegmentState {
     /// Mount: these blocks are free. Returns how many of them were allocated before.
     pub(crate) fn mend_dead(&mut self, first: u32, count: u32, now: u64) -> u32 {
         let run = Bitmap::of(first, count);
-        let given = self.allocated.and(&run).count();
+        let given = self.allocated.and(&run);
         if !self.live.and(&run).is_empty() {
             self.live.remove(&run);
             self.touch(now);
         }
-        self.allocated.remove(&run);
-        given
+        self.free_unpinned(&given)
     }
 
     /// Mount: these blocks must not be handed out. Returns how many of them were not allocated
@@ -310,8 +383,7 @@ impl SegmentState {
         let idle = Bitmap::of(first, count)
             .and(&self.allocated)
             .without(&self.live);
-        self.allocated.remove(&idle);
-        idle.count()
+        self.free_unpinned(&idle)
     }
 
     /// The segment joins a journal's ring: no file and no node owns its blocks any more.

@@ -70,7 +70,11 @@ pub(crate) fn load(
     Ok(())
 }
 
-fn open_pair(
+/// What the content of a pair says of its segments.
+///
+/// # Errors
+/// `Corrupt`, naming pair, block and field.
+pub(super) fn open_pair(
     layout: &Layout,
     segments: &Segments,
     index: u32,

@@ -14,8 +14,10 @@ use crate::units::SegNo;
 pub struct SpaceStatistics {
     /// Blocks of the main area.
     pub total: u64,
-    /// Blocks that hold nothing live and belong to no log.
+    /// Blocks that hold nothing live, belong to no log, and are not needed by snapshots.
     pub free: u64,
+    /// Blocks that only snapshots need.
+    pub pinned_only: u64,
     /// Blocks that an operation of any class may still reserve.
     pub available: u64,
     /// Blocks kept for operations that free as many as they take.
@@ -41,6 +43,11 @@ pub struct SpaceStatistics {
 }
 
 impl Space {
+    /// Blocks that are live.
+    pub(crate) fn live_blocks(&self) -> u64 {
+        u64::try_from(self.live.sum()).unwrap_or(0)
+    }
+
     /// A few sums over few counters; reads a cache line of every core.
     pub fn statistics(&self) -> SpaceStatistics {
         let blocks = u64::from(self.layout.segment_blocks);
@@ -49,7 +56,10 @@ impl Space {
         let count = |counter: &Counter| u64::try_from(counter.sum()).unwrap_or(0);
         SpaceStatistics {
             total,
-            free: total.saturating_sub(count(&self.live) + u64::from(log) * blocks),
+            free: total.saturating_sub(
+                count(&self.live) + count(&self.pinned_only) + u64::from(log) * blocks,
+            ),
+            pinned_only: count(&self.pinned_only),
             available: self.available.normal(),
             kept: self.available.kept(),
             promised: self.available.promised(),

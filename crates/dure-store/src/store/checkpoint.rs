@@ -24,11 +24,13 @@ use dure_sync::atomic::Ordering;
 use dure_sync::{CoreId, MutexGuard};
 
 use super::Store;
+use super::snapshots::SnapshotChange;
 use crate::checkpoint::crew::{Share, Step};
-use crate::checkpoint::{CheckpointState, Writer, targets_of};
+use crate::checkpoint::{CheckpointState, Writer, nat_pairs, targets_of};
 use crate::error::{Error, Result};
 use crate::node::NodeRef;
 use crate::ranks::CHECKPOINT;
+use crate::space::pair_index;
 use crate::units::{nth_core, to_u64, to_usize};
 
 impl Store {
@@ -86,6 +88,16 @@ impl Store {
     }
 
     pub(crate) fn checkpoint_locked(&self, state: &mut CheckpointState) -> Result<()> {
+        self.checkpoint_changing(state, &mut None)
+    }
+
+    /// Like `checkpoint_locked`; the checkpoint changes the snapshots, too. Nothing is left of
+    /// `change` if it could not: see [`SnapshotChange`].
+    pub(super) fn checkpoint_changing(
+        &self,
+        state: &mut CheckpointState,
+        change: &mut Option<SnapshotChange<'_>>,
+    ) -> Result<()> {
         // One that failed has left its nodes on dirty lists and their images half moved: a task that
         // has waited for it would take that for damage.
         self.check_running()?;
@@ -104,7 +116,7 @@ impl Store {
         if shares.len() > 1 {
             self.want_checkpoint_help();
         }
-        let result = self.checkpoint_write(state, &cut, &mut shares);
+        let result = self.checkpoint_write(state, &cut, &mut shares, change);
         if let Err(error) = &result {
             // Memory stays the only place of these changes: keep the nodes from eviction.
             let core = self.partition();
@@ -192,12 +204,13 @@ impl Store {
         }
     }
 
-    fn checkpoint_writer(&self) -> Writer<'_> {
+    pub(super) fn checkpoint_writer(&self) -> Writer<'_> {
         Writer {
             region: &self.region,
             layout: &self.layout,
             nat: &self.nat,
             space: &self.space,
+            snapshots: &self.snapshots,
             // Relaxed: a task that does a share has taken it under a lock since this was stored.
             checkpoint: self.checkpoint_number.load(Ordering::Relaxed),
             rules: &self.options.store_rules,
@@ -226,6 +239,7 @@ impl Store {
         state: &mut CheckpointState,
         cut: &dure_journal::Cut,
         shares: &mut Vec<Share>,
+        change: &mut Option<SnapshotChange<'_>>,
     ) -> Result<()> {
         let (journal, writer) = (self.journal(), self.checkpoint_writer());
         // All shares, before any writes: if the space map is wrong, what it calls free may be
@@ -250,26 +264,21 @@ impl Store {
             let placed = self.placement.write_logged(core);
             state.replaced = match placed {
                 Ok(()) => false,
-                Err(unplaced) => self.replace_logged(core, unplaced)?,
+                Err(unplaced) => {
+                    // The operations that name other blocks come behind the cut.
+                    SnapshotChange::give_up(change);
+                    self.replace_logged(core, unplaced)?
+                }
             };
         }
         writer.trace("committed");
-        // Crash scenario if SIT pairs are written before all partitions have moved their images:
-        // the SIT has an image that the NAT names as free, and no log names it.
-        let order = if self.options.store_rules.nodes_before_space.holds() {
-            [Step::Nat, Step::Space]
-        } else {
-            [Step::Space, Step::Nat]
-        };
-        for step in order {
-            if step == Step::Space {
-                deal(self.space.changed_pairs(), shares);
-            }
-            self.run_shares(step, shares)?;
-            if step == Step::Nat {
-                writer.trace("nat");
-            }
+        self.write_tables(shares)?;
+        let keeper = writer.keeper(self.alloc_partition());
+        if let Some(change) = change {
+            change.count(&self.space, &state.header, shares.iter().map(|share| &share.written));
         }
+        keeper.name(&mut state.header, change.as_ref().map(|change| &change.what))?;
+        SnapshotChange::pin(change, &self.space);
         writer.complete(state, shares.iter().map(|share| &share.written))?;
         state.write(&self.region, &self.layout)?;
         // Crash scenario without this flush: a tail has moved, the header that would make the
@@ -280,6 +289,34 @@ impl Store {
         journal.checkpoint_done(cut, writer.checkpoint)?;
         writer.trace("headers");
         self.space.images_released();
+        keeper.end();
+        Ok(())
+    }
+
+    /// Writes NAT, SIT and summaries, and keeps for snapshots what is about to change.
+    fn write_tables(&self, shares: &mut Vec<Share>) -> Result<()> {
+        let writer = self.checkpoint_writer();
+        let keeper = writer.keeper(self.alloc_partition());
+        let entries = shares.iter().flat_map(|share| &share.entries);
+        keeper.keep(nat_pairs(entries))?;
+        // Crash scenario if SIT pairs are written before all partitions have moved their images:
+        // the SIT has an image that the NAT names as free, and no log names it.
+        let order = if self.options.store_rules.nodes_before_space.holds() {
+            [Step::Nat, Step::Space]
+        } else {
+            [Step::Space, Step::Nat]
+        };
+        for step in order {
+            if step == Step::Space {
+                let changed = self.space.changed_pairs();
+                keeper.keep(changed.iter().copied().map(pair_index))?;
+                deal(changed, shares);
+            }
+            self.run_shares(step, shares)?;
+            if step == Step::Nat {
+                writer.trace("nat");
+            }
+        }
         Ok(())
     }
 }

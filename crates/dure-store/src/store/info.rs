@@ -12,6 +12,7 @@ use crate::headers::{log_layout, read_header, read_layout};
 use crate::layout::Layout;
 use crate::media::Region;
 use crate::packs::Packs;
+use crate::snapshot::{SnapshotInfo, Snapshots};
 use crate::space::Space;
 use crate::units::BlockNo;
 
@@ -55,6 +56,10 @@ pub struct VolumeInfo {
     pub blocks_used: u64,
     /// Blocks in log rings.
     pub blocks_in_logs: u64,
+    /// Blocks that only snapshots need.
+    pub blocks_of_snapshots: u64,
+    /// Its snapshots, the oldest first.
+    pub snapshots: Vec<SnapshotInfo>,
     /// Blocks that hold nothing.
     pub blocks_free: u64,
     /// Where they are, in block numbers. Of a volume that is not clean the logs may use them.
@@ -71,7 +76,9 @@ impl VolumeInfo {
         let layout = read_layout(&region)?;
         let (header, _) = read_header(&region, &layout)?;
         let packs = Arc::new(Packs::read(&region, &layout, &header)?);
-        let space = Space::load(region.clone(), &layout, packs)?;
+        let space = Space::load(region.clone(), &layout, packs.clone())?;
+        let snapshots = Snapshots::read(&region, &layout, &header)?;
+        snapshots.pin((&region, &layout), &space, &packs)?;
         // Which segments are logs is in the journal headers.
         let rules = dure_journal::Rules::default();
         let logs = scan(
@@ -94,7 +101,10 @@ impl VolumeInfo {
             mounts: header.mounts.get(),
             epoch: header.epoch.get(),
             checkpoint: header.checkpoint.get(),
-            blocks_used: (statistics.total - logs).saturating_sub(statistics.free),
+            blocks_used: (statistics.total - logs)
+                .saturating_sub(statistics.free + statistics.pinned_only),
+            blocks_of_snapshots: statistics.pinned_only,
+            snapshots: snapshots.list(),
             blocks_in_logs: logs,
             blocks_free: statistics.free,
             free_runs: space.free_runs(),

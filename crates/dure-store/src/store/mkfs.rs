@@ -20,6 +20,7 @@ use crate::members::{self, stamps};
 use crate::node::nat::Nat;
 use crate::packs::Packs;
 use crate::rules::StoreRules;
+use crate::snapshot::Snapshots;
 use crate::space::{OpClass, Space};
 use crate::units::{BlockNo, Ino, Nid, nth_core, to_u64, to_usize};
 
@@ -66,6 +67,7 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
         layout: &layout,
         nat: &nat,
         space: &space,
+        snapshots: &Snapshots::default(),
         checkpoint: 1,
         rules: &StoreRules::default(),
         journal: None,

@@ -27,6 +27,7 @@ mod replace;
 mod resize;
 mod room;
 mod service;
+mod snapshots;
 #[cfg(test)]
 pub(crate) mod tests;
 mod trim;
@@ -61,6 +62,7 @@ use crate::options::StoreOptions;
 use crate::placement::Placement;
 use crate::ranks::CHECKPOINT;
 use crate::settle::Settler;
+use crate::snapshot::Snapshots;
 use crate::space::Space;
 
 /// What is counted about a store since it was mounted.
@@ -96,6 +98,8 @@ pub struct Store {
     /// Where pages go, and where they are.
     pub placement: Placement,
     late: harden::LateOperations,
+    /// The volume as it was at some checkpoints.
+    pub snapshots: Arc<Snapshots>,
     /// Held by the one checkpoint at a time.
     pub checkpoint: Mutex<CHECKPOINT, CheckpointState>,
     /// The tasks that make a checkpoint together.

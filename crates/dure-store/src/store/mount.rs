@@ -9,6 +9,7 @@ use zerocopy::little_endian::{U32, U64};
 
 use super::harden::LateOperations;
 use super::recovered::{RecoveryStatistics, Stopwatch};
+use super::snapshots::header_of;
 use super::trim::TrimGate;
 use super::{Store, StoreCounters};
 use crate::backlog::Backlog;
@@ -28,11 +29,12 @@ use crate::node::cache::NodeCache;
 use crate::node::nat::Nat;
 use crate::node::{Node, NodeRef};
 use crate::options::{Absorb, Durability, FlushRule, RecordPolicy, StoreOptions, StoreShares};
-use crate::packs::Packs;
+use crate::packs::{Packs, PairIndex, Table};
 use crate::placement::Placement;
 use crate::recovery::replay::Replayed;
 use crate::recovery::{self, Medium};
 use crate::settle::Settler;
+use crate::snapshot::{Snapshots, View};
 use crate::space::{OpClass, Space};
 use crate::units::{BLOCK_BYTES, BlockNo, Nid, Run, to_usize};
 
@@ -46,6 +48,9 @@ pub struct Mount {
     options: StoreOptions,
     threads: usize,
     nat: Arc<Nat>,
+    snapshots: Arc<Snapshots>,
+    /// The snapshot that is mounted; `None`: the volume.
+    view: Option<Arc<View>>,
 }
 
 impl Mount {
@@ -70,6 +75,13 @@ impl Mount {
             _ => region.on_nodes(device, &layout.nodes(), options.numa.topology()),
         };
         let header = read_header(&region, &layout)?;
+        if let Some(name) = &options.snapshot {
+            let snapshots = Arc::new(Snapshots::read(&region, &layout, &header.0)?);
+            let packs = Arc::new(Packs::read(&region, &layout, &header.0)?);
+            let view = Arc::new(View::of(&snapshots, name)?);
+            let of = ((region, layout), (packs, snapshots));
+            return Ok(Mount::of_snapshot(of.0, of.1, view, options));
+        }
         if header.0.state.get() == STATE_UNLOGGED {
             return Err(Error::Unlogged);
         }
@@ -87,6 +99,7 @@ impl Mount {
             .unwrap_or_else(dure_sync::core_count)
             .max(1);
         let packs = Arc::new(Packs::read(&region, &layout, &header.0)?);
+        let snapshots = Arc::new(Snapshots::read(&region, &layout, &header.0)?);
         let nat = Arc::new(Nat::new(region.clone(), &layout, packs));
         Ok(Mount {
             region,
@@ -95,7 +108,32 @@ impl Mount {
             options,
             threads,
             nat,
+            snapshots,
+            view: None,
         })
+    }
+
+    /// The mount of a snapshot: read-only, and without a log.
+    pub(super) fn of_snapshot(
+        (region, layout): (Arc<Region>, Layout),
+        (packs, snapshots): (Arc<Packs>, Arc<Snapshots>),
+        view: Arc<View>,
+        options: StoreOptions,
+    ) -> Mount {
+        let nat = Nat::new(region.clone(), &layout, packs).of_snapshot(view.clone());
+        Mount {
+            region,
+            layout,
+            header: (header_of(&view.info), 0),
+            options: StoreOptions {
+                read_only: true,
+                ..options
+            },
+            threads: 1,
+            nat: Arc::new(nat),
+            snapshots,
+            view: Some(view),
+        }
     }
 
     /// What the volume lies on.
@@ -135,6 +173,12 @@ impl Mount {
     /// `Corrupt`, `LogHole`, or a failed read or write.
     pub fn run(self, shares: StoreShares, frames: Arc<FramePool>) -> Result<Store> {
         let mut state = CheckpointState::new(self.header.0, self.header.1);
+        if let Some(view) = self.view.clone() {
+            self.count(&mut state.header)?;
+            let space = Arc::new(self.space_of(&view)?);
+            let placement = self.placement(space, shares.logged_pages, frames);
+            return self.store((placement, state), None, None, shares);
+        }
         let dirty = state.header.state.get() == STATE_DIRTY;
         let mut watch = Stopwatch::start(self.threads);
         // A clean volume's logs are empty, but the rings are needed all the same.
@@ -159,9 +203,7 @@ impl Mount {
             replayed = Some(found);
         }
         self.count(&mut state.header)?;
-        let cores = to_usize(u64::from(self.layout.journals));
-        let data_log = Arc::new(DataLog::new(shares.logged_pages, cores, frames));
-        let placement = Placement::new(self.region.clone(), space.clone(), data_log, &self.options);
+        let placement = self.placement(space.clone(), shares.logged_pages, frames);
         if self.options.read_only {
             let recovered = dirty.then_some(watch.statistics);
             return self.store((placement, state), replayed, recovered, shares);
@@ -181,9 +223,18 @@ impl Mount {
         let (epoch, first_number) = (state.header.epoch.get(), state.header.first_number.get());
         let rings = logs.rings().iter().map(|ring| ring.start.clone()).collect();
         let recovered = dirty.then_some(watch.statistics);
+        // What recovery has freed and taken is known now.
+        space.count_pinned();
+        self.writer(&space, 0).keeper(CoreId::new(0)).hold(false);
         let store = self.store((placement, state), None, recovered, shares)?;
         start_journal(&store, epoch, first_number, rings)?;
         Ok(store)
+    }
+
+    fn placement(&self, space: Arc<Space>, pages: u64, frames: Arc<FramePool>) -> Placement {
+        let cores = to_usize(u64::from(self.layout.journals));
+        let data_log = Arc::new(DataLog::new(pages, cores, frames));
+        Placement::new(self.region.clone(), space, data_log, &self.options)
     }
 
     /// Recovery up to the point where it writes: the recovered state, and the space map that fits
@@ -214,8 +265,23 @@ impl Mount {
     /// The space map as the last checkpoint left it.
     pub(super) fn load_space(&self) -> Result<Space> {
         let packs = self.nat.packs.clone();
-        let space = Space::load(self.region.clone(), &self.layout, packs)?;
+        let space = Space::load(self.region.clone(), &self.layout, packs.clone())?;
+        let place = (&*self.region, &self.layout);
+        self.snapshots.pin(place, &space, &packs)?;
         Ok(space.on(&self.options.numa))
+    }
+
+    /// The space map as a snapshot has it.
+    fn space_of(&self, view: &View) -> Result<Space> {
+        let (table, packs) = (Table::Sit, &self.nat.packs);
+        let tables = (&self.layout, &**packs);
+        let pairs = packs.written(table).filter_map(|index| {
+            let pair = PairIndex { table, index };
+            let found = view.read(&self.region, tables, pair).transpose()?;
+            let index = u32::try_from(index).expect("SIT pairs are u32");
+            Some(found.map(|(at, payload)| (index, at, payload)))
+        });
+        Space::from_pairs(self.region.clone(), &self.layout, packs.clone(), pairs)
     }
 
     fn writer<'v>(&'v self, space: &'v Space, checkpoint: u64) -> Writer<'v> {
@@ -224,6 +290,7 @@ impl Mount {
             layout: &self.layout,
             nat: &self.nat,
             space,
+            snapshots: &self.snapshots,
             checkpoint,
             rules: &self.options.store_rules,
             journal: None,
@@ -263,6 +330,7 @@ impl Mount {
         reserve_images(space, core, blocks)?;
         writer.write(core, state, targets)?;
         space.images_released();
+        writer.keeper(core).end();
         Ok(bad)
     }
 
@@ -319,6 +387,7 @@ impl Mount {
             space: placement.space.clone(),
             placement,
             nat: self.nat,
+            snapshots: self.snapshots,
             checkpoint: Mutex::new(state),
             crew: Crew::default(),
             checkpoint_number: AtomicU64::new(0),
