@@ -10,6 +10,7 @@ mod large;
 mod numa;
 mod resize;
 mod rot;
+mod snapshots;
 mod trim;
 mod worker_dies;
 mod workers;

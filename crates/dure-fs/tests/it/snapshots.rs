@@ -1,0 +1,221 @@
+//! Snapshots: each shows the volume as it was, whatever happens to the volume, and to other snapshots,
+//! afterwards; live, after an unmount, and after the power was cut.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use dure_block::ram::RamDevice;
+use dure_block::share;
+use dure_check::{CheckOptions, Data, check};
+use dure_fs::{
+    Background, Error, FileKind, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode,
+    ReadMode, Stamp,
+};
+use dure_sync::Arc;
+use dure_sync::random::Seeded;
+
+use crate::workload::step;
+
+/// Bytes of a file that are compared.
+const SHOWN_MAX: u64 = 256 << 10;
+
+/// Everything that a program can read of a volume, by path.
+type Content = BTreeMap<Vec<u8>, String>;
+
+fn options() -> MountOptions {
+    MountOptions {
+        background: Background::None,
+        recovery_threads: Some(1),
+        cache_bytes: 16 << 20,
+        ..MountOptions::default()
+    }
+}
+
+fn made(blocks: u64) -> (Arc<RamDevice>, FileSystem) {
+    let ram = Arc::new(RamDevice::new("volume", blocks));
+    let format = FormatOptions {
+        journals: Some(2),
+        segment_blocks: Some(32),
+        ..FormatOptions::default()
+    };
+    FileSystem::format(share(ram.clone()), &format).expect("room");
+    let fs = FileSystem::open(share(ram.clone()), options()).expect("it mounts");
+    (ram, fs)
+}
+
+fn content(fs: &FileSystem) -> Content {
+    let mut content = Content::new();
+    let mut left = vec![(Vec::new(), fs.root().expect("a root"))];
+    while let Some((path, directory)) = left.pop() {
+        let mut names = Vec::new();
+        let listed = fs.read_directory(&directory, 0, &mut |entry| {
+            names.push(entry.name.to_vec());
+            ControlFlow::Continue(())
+        });
+        listed.expect("a list");
+        for name in names.into_iter().filter(|name| name != b"." && name != b"..") {
+            let inode = fs.lookup(&directory, &name).expect("a lookup").expect("listed");
+            let path = [&path[..], b"/", &name].concat();
+            content.insert(path.clone(), shown(fs, &inode));
+            if inode.kind() == FileKind::Directory {
+                left.push((path, inode));
+            }
+        }
+    }
+    content
+}
+
+/// Attributes and data.
+fn shown(fs: &FileSystem, inode: &InodeRef) -> String {
+    let attributes = fs.attributes(inode).expect("attributes");
+    let mut data = Vec::new();
+    if inode.kind() == FileKind::File {
+        // Files of the workload are sparse, and some are huge.
+        data = vec![0; usize::try_from(attributes.size.min(SHOWN_MAX)).expect("small")];
+        let read = fs.read(inode, 0, &mut data, ReadMode::Bypass).expect("data");
+        assert_eq!(read, data.len());
+    }
+    format!(
+        "{:o} {} {} {} {:?} {}",
+        attributes.mode,
+        attributes.nlink,
+        attributes.size,
+        attributes.blocks,
+        attributes.mtime,
+        data.iter().fold(17_u64, |sum, byte| {
+            sum.wrapping_mul(1_000_003) ^ u64::from(*byte)
+        })
+    )
+}
+
+fn expect_all(expected: &BTreeMap<String, Content>, show: impl Fn(&str) -> FileSystem) {
+    for (name, content_then) in expected {
+        assert_eq!(content(&show(name)), *content_then, "snapshot {name}");
+    }
+}
+
+fn expect_sound(ram: &RamDevice) {
+    let options = CheckOptions {
+        data: Data::Verify,
+        ..CheckOptions::default()
+    };
+    let copy = Arc::new(RamDevice::from_image("copy", &ram.snapshot()));
+    let report = check(share(copy), &options).expect("a superblock");
+    assert_eq!(report.issues(), []);
+}
+
+fn of_device(ram: &Arc<RamDevice>, name: &str) -> FileSystem {
+    let options = MountOptions {
+        snapshot: Some(name.to_owned()),
+        ..options()
+    };
+    FileSystem::open(share(ram.clone()), options).expect("a snapshot mounts")
+}
+
+#[test]
+fn each_snapshot_shows_the_volume_as_it_was() {
+    for seed in 0..6 {
+        let mut random = Seeded::new(seed);
+        let (ram, mut fs) = made(4096);
+        let mut expected = BTreeMap::new();
+        for round in 0..14 {
+            for _ in 0..150 {
+                drop(step(&fs, &mut random));
+            }
+            match random.below(4) {
+                0 | 1 => {
+                    let name = format!("s{round}");
+                    match fs.create_snapshot(&name) {
+                        Ok(info) => assert_eq!(info.name, name),
+                        Err(Error::NoSpace { .. }) => continue,
+                        Err(error) => panic!("{error}"),
+                    }
+                    expected.insert(name, content(&fs));
+                }
+                2 if !expected.is_empty() => {
+                    let at = usize::try_from(random.below(expected.len() as u64)).expect("few");
+                    let name = expected.keys().nth(at).expect("below").clone();
+                    fs.delete_snapshot(&name).expect("it is there");
+                    expected.remove(&name);
+                }
+                _ => {
+                    // The power is cut.
+                    let crashed = RamDevice::from_image("volume", &ram.snapshot());
+                    let crashed = Arc::new(crashed);
+                    let again = FileSystem::open(share(crashed.clone()), options());
+                    let again = again.expect("it recovers");
+                    expect_all(&expected, |name| {
+                        again.open_snapshot(name, options()).expect("it is there")
+                    });
+                    again.close().expect("a good device");
+                    expect_sound(&crashed);
+                    expect_all(&expected, |name| of_device(&crashed, name));
+                }
+            }
+            expect_all(&expected, |name| {
+                fs.open_snapshot(name, options()).expect("it is there")
+            });
+            if random.below(3) == 0 {
+                fs.close().expect("a good device");
+                expect_sound(&ram);
+                expect_all(&expected, |name| of_device(&ram, name));
+                fs = FileSystem::open(share(ram.clone()), options()).expect("it mounts");
+            }
+        }
+        for name in expected.keys() {
+            fs.delete_snapshot(name).expect("it is there");
+        }
+        assert_eq!(fs.snapshots(), []);
+        fs.close().expect("a good device");
+        expect_sound(&ram);
+    }
+}
+
+#[test]
+fn what_a_deleted_snapshot_needed_is_free_again() {
+    let (ram, fs) = made(4096);
+    let root = fs.root().expect("a root");
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    let file = fs.create(&root, b"large", &new).expect("room");
+    fs.write(&file, 0, &vec![7; 4 << 20], Stamp::Set).expect("room");
+    fs.sync().expect("a good device");
+    let free = |fs: &FileSystem| {
+        fs.sync().expect("a good device");
+        fs.statistics().blocks_free
+    };
+    let with_file = free(&fs);
+    fs.create_snapshot("before").expect("room");
+    drop(file);
+    fs.unlink(&root, b"large").expect("it is there");
+    let kept = free(&fs);
+    assert!(kept < with_file + 64, "{kept} and {with_file}: 1024 blocks stay");
+    let view = fs.open_snapshot("before", options()).expect("it is there");
+    let busy = fs.delete_snapshot("before");
+    assert!(matches!(busy, Err(Error::SnapshotBusy { .. })), "{busy:?}");
+    drop(view);
+    fs.delete_snapshot("before").expect("not in use");
+    let after = free(&fs);
+    assert!(after >= with_file + 1000, "{after} and {with_file}: 1024 blocks are back");
+    fs.close().expect("a good device");
+    expect_sound(&ram);
+}
+
+#[test]
+fn names_that_cannot_be_are_refused() {
+    let (_, fs) = made(2048);
+    for name in ["", ".", "..", "a/b", "a\nb", &"n".repeat(65)] {
+        let refused = fs.create_snapshot(name);
+        assert!(matches!(refused, Err(Error::BadOption { .. })), "{name:?}");
+    }
+    fs.create_snapshot(&"n".repeat(64)).expect("room");
+    fs.create_snapshot("one").expect("room");
+    let twice = fs.create_snapshot("one");
+    assert!(matches!(twice, Err(Error::SnapshotExists { .. })));
+    fs.rename_snapshot("one", "two").expect("it is there");
+    assert!(matches!(fs.delete_snapshot("one"), Err(Error::NoSnapshot { .. })));
+    let names: Vec<String> = fs.snapshots().into_iter().map(|one| one.name).collect();
+    assert_eq!(names, ["n".repeat(64), "two".to_owned()]);
+}
