@@ -18,6 +18,12 @@ pub struct StoreRules {
     pub header_before_tails: Rule,
     /// Blocks are used again only when the handle that freed them is valid.
     pub reuse_after_valid: Rule,
+    /// A pair is copied for the newest snapshot before it changes.
+    pub keep_before_change: Rule,
+    /// What a new snapshot has live is pinned before operations go on.
+    pub pin_before_opening: Rule,
+    /// No operation is under way in the checkpoint that is a snapshot.
+    pub quiet_snapshots: Rule,
     /// Recovery compares slots that may have been in flight with their data.
     pub data_check: Rule,
     /// With `page_cache=nvram`: data is flushed before an operation joins that names it.

@@ -4,14 +4,17 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use dure_block::crash::{CrashImages, Selection};
 use dure_block::ram::RamDevice;
+use dure_block::record::RecordDevice;
 use dure_block::share;
 use dure_check::{CheckOptions, Data, check};
 use dure_fs::{
     Background, Error, FileKind, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode,
-    ReadMode, Stamp,
+    ReadMode, Stamp, StoreRules, VolumeRules,
 };
 use dure_sync::Arc;
+use dure_sync::canary::Rule;
 use dure_sync::random::Seeded;
 
 use crate::workload::step;
@@ -31,7 +34,7 @@ fn options() -> MountOptions {
     }
 }
 
-fn made(blocks: u64) -> (Arc<RamDevice>, FileSystem) {
+fn formatted(blocks: u64) -> Arc<RamDevice> {
     let ram = Arc::new(RamDevice::new("volume", blocks));
     let format = FormatOptions {
         journals: Some(2),
@@ -39,6 +42,11 @@ fn made(blocks: u64) -> (Arc<RamDevice>, FileSystem) {
         ..FormatOptions::default()
     };
     FileSystem::format(share(ram.clone()), &format).expect("room");
+    ram
+}
+
+fn made(blocks: u64) -> (Arc<RamDevice>, FileSystem) {
+    let ram = formatted(blocks);
     let fs = FileSystem::open(share(ram.clone()), options()).expect("it mounts");
     (ram, fs)
 }
@@ -218,4 +226,110 @@ fn names_that_cannot_be_are_refused() {
     assert!(matches!(fs.delete_snapshot("one"), Err(Error::NoSnapshot { .. })));
     let names: Vec<String> = fs.snapshots().into_iter().map(|one| one.name).collect();
     assert_eq!(names, ["n".repeat(64), "two".to_owned()]);
+}
+
+/// Cut anywhere while snapshots are taken and deleted: those that there were show what they did,
+/// one that is being taken or deleted is there wholly or not at all, and the volume is sound.
+#[test]
+fn a_crash_leaves_each_snapshot_whole_or_not_at_all() {
+    let mut states = 0;
+    for seed in 0..3 {
+        let ram = formatted(2048);
+        let base = ram.snapshot();
+        let record = RecordDevice::new(share(ram));
+        let log = record.log();
+        let fs = FileSystem::open(share(record), options()).expect("it mounts");
+        let mut random = Seeded::new(100 + seed);
+        let mut expected = BTreeMap::new();
+        // When a snapshot was there for certain: from the end of its creation to the begin of its
+        // deletion.
+        let mut there: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for round in 0..6 {
+            (0..25).for_each(|_| drop(step(&fs, &mut random)));
+            if round == 3 {
+                there.insert("s1".to_owned(), (there["s1"].0, log.step()));
+                fs.delete_snapshot("s1").expect("it is there");
+                continue;
+            }
+            let name = format!("s{round}");
+            fs.create_snapshot(&name).expect("room");
+            expected.insert(name.clone(), content(&fs));
+            there.insert(name, (log.step(), u64::MAX));
+        }
+        let images = CrashImages::new(base, &log);
+        for at in images.frontiers() {
+            let point = images.at(at);
+            for choice in point.choices(Selection::default()).take(3) {
+                let crashed = Arc::new(RamDevice::from_image(
+                    "crashed",
+                    &point.image(&choice).snapshot(),
+                ));
+                let again = FileSystem::open(share(crashed.clone()), options());
+                let again = again.unwrap_or_else(|error| panic!("step {at}: {error}"));
+                let names: Vec<String> =
+                    again.snapshots().into_iter().map(|one| one.name).collect();
+                for name in &names {
+                    let view = again.open_snapshot(name, options()).expect("listed");
+                    assert_eq!(content(&view), expected[name], "step {at}, snapshot {name}");
+                }
+                for (name, (from, to)) in &there {
+                    let must = (*from..*to).contains(&at);
+                    assert!(!must || names.contains(name), "step {at} lost {name}");
+                }
+                again.close().expect("a good device");
+                expect_sound(&crashed);
+                states += 1;
+            }
+        }
+    }
+    assert!(states > 100, "{states} states");
+}
+
+/// Whether a snapshot shows what it did after files were rewritten, with these rules of the store.
+fn stays_as_it_was(rules: StoreRules) -> bool {
+    let ram = formatted(2048);
+    let mount = MountOptions {
+        volume_rules: VolumeRules {
+            store: rules,
+            ..VolumeRules::default()
+        },
+        ..options()
+    };
+    let fs = FileSystem::open(share(ram), mount).expect("it mounts");
+    let root = fs.root().expect("a root");
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    let file = fs.create(&root, b"file", &new).expect("room");
+    let rewrite = |byte: u8| {
+        let bytes = vec![byte; 64 << 12];
+        fs.write(&file, 0, &bytes, Stamp::Set).expect("room");
+        fs.sync().expect("a good device");
+    };
+    rewrite(0);
+    fs.create_snapshot("then").expect("room");
+    // Often enough for each block to be used again.
+    (1..60).for_each(rewrite);
+    let shown = fs.open_snapshot("then", options()).and_then(|then| {
+        let root = then.root()?;
+        let file = then.lookup(&root, b"file")?.ok_or(Error::NotFound)?;
+        let mut bytes = vec![9; 64 << 12];
+        then.read(&file, 0, &mut bytes, ReadMode::Cached)?;
+        Ok(bytes)
+    });
+    shown.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+}
+
+#[test]
+fn a_snapshot_needs_its_pairs_and_its_blocks() {
+    assert!(stays_as_it_was(StoreRules::default()));
+    assert!(!stays_as_it_was(StoreRules {
+        keep_before_change: Rule::LEFT_OUT,
+        ..StoreRules::default()
+    }));
+    assert!(!stays_as_it_was(StoreRules {
+        pin_before_opening: Rule::LEFT_OUT,
+        ..StoreRules::default()
+    }));
 }

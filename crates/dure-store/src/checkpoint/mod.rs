@@ -134,6 +134,7 @@ impl<'v> Writer<'v> {
             packs: &self.nat.packs,
             core,
             checkpoint: self.checkpoint,
+            rules: self.rules,
         }
     }
 

@@ -25,6 +25,7 @@ use crate::layout::Layout;
 use crate::media::Region;
 use crate::packs::{Packs, PairIndex};
 use crate::pair;
+use crate::rules::StoreRules;
 use crate::space::{OpClass, Space};
 use crate::units::{BlockNo, Run};
 
@@ -54,6 +55,8 @@ pub(crate) struct Keeper<'c> {
     pub(crate) core: CoreId,
     /// Number of the checkpoint.
     pub(crate) checkpoint: u64,
+    /// All on, but in tests.
+    pub(crate) rules: &'c StoreRules,
 }
 
 impl Keeper<'_> {
@@ -67,6 +70,9 @@ impl Keeper<'_> {
             let Some(newest) = state.all.last() else {
                 return Ok(());
             };
+            if !self.rules.keep_before_change.holds() {
+                return Ok(());
+            }
             let new = |pair: &PairIndex| !newest.kept.contains_key(pair);
             pairs.into_iter().filter(new).collect()
         };

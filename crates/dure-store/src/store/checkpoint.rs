@@ -278,7 +278,7 @@ impl Store {
             change.count(&self.space, &state.header, shares.iter().map(|share| &share.written));
         }
         keeper.name(&mut state.header, change.as_ref().map(|change| &change.what))?;
-        SnapshotChange::pin(change, &self.space);
+        SnapshotChange::pin(change, &self.space, writer.rules);
         writer.complete(state, shares.iter().map(|share| &share.written))?;
         state.write(&self.region, &self.layout)?;
         // Crash scenario without this flush: a tail has moved, the header that would make the

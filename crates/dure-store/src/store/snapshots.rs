@@ -25,6 +25,7 @@ use crate::checkpoint::{CheckpointState, Written};
 use crate::error::{Error, Result};
 use crate::format::volume::VolumeHeader;
 use crate::options::StoreOptions;
+use crate::rules::StoreRules;
 use crate::settle::Settler;
 use crate::snapshot::{Change, SnapshotInfo, View};
 use crate::space::Space;
@@ -38,14 +39,16 @@ const PAUSE: Duration = Duration::from_micros(20);
 #[derive(Debug)]
 pub(super) struct SnapshotChange<'j> {
     pub(super) what: Change,
-    gate: Option<ClosedGate<'j, Settler>>,
+    /// Held until the checkpoint is complete.
+    _gate: Option<ClosedGate<'j, Settler>>,
 }
 
 impl SnapshotChange<'_> {
     /// The checkpoint needs operations behind its cut: it is no snapshot's, and others may begin
     /// operations, too.
     pub(super) fn give_up(change: &mut Option<Self>) {
-        if change.as_ref().is_some_and(|change| change.gate.is_some()) {
+        let creates = |change: &Self| matches!(change.what, Change::Create(_));
+        if change.as_ref().is_some_and(creates) {
             *change = None;
         }
     }
@@ -68,9 +71,10 @@ impl SnapshotChange<'_> {
     /// The SIT of a new snapshot is written: what it has live stays, whatever operations do that
     /// may begin now. Crash scenario if the gate opened before: an operation frees a block of the
     /// snapshot, settles, and another file's data is written to it.
-    pub(super) fn pin(change: &mut Option<Self>, space: &Space) {
+    pub(super) fn pin(change: &mut Option<Self>, space: &Space, rules: &StoreRules) {
         if let Some(change) = change
             && matches!(change.what, Change::Create(_))
+            && rules.pin_before_opening.holds()
         {
             space.pin_live();
         }
@@ -108,9 +112,10 @@ impl Store {
             name: name.into(),
             why,
         };
-        let gate = self.journal().close_gate();
+        let quiet = self.options.store_rules.quiet_snapshots.holds();
+        let gate = quiet.then(|| self.journal().close_gate());
         let since = clock::monotonic_ns();
-        while !gate.is_quiet() {
+        while gate.as_ref().is_some_and(|gate| !gate.is_quiet()) {
             if clock::monotonic_ns().saturating_sub(since) > QUIET_NS_MAX {
                 return Err(busy("an operation of the volume does not end; try again"));
             }
@@ -128,7 +133,7 @@ impl Store {
         };
         let mut change = Some(SnapshotChange {
             what: Change::Create(info),
-            gate: Some(gate),
+            _gate: gate,
         });
         self.checkpoint_changing(state, &mut change)?;
         match change.map(|change| change.what) {
@@ -167,7 +172,7 @@ impl Store {
     }
 
     fn change_snapshots(&self, state: &mut CheckpointState, what: Change) -> Result<()> {
-        let mut change = Some(SnapshotChange { what, gate: None });
+        let mut change = Some(SnapshotChange { what, _gate: None });
         self.checkpoint_changing(state, &mut change)
     }
 
