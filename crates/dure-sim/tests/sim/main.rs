@@ -26,4 +26,5 @@ mod profiles;
 mod range_lines;
 mod ranges;
 mod seek;
+mod snapshots;
 mod trim;
