@@ -100,6 +100,7 @@ fn run(command: Command, return_memory_soon: fn()) -> anyhow::Result<u8> {
         Command::Undo(args) => command::undo::run(&args),
         Command::Rescue(args) => command::rescue::run(&args),
         Command::Resize(args) => command::resize::run(&args),
+        Command::Snapshot(args) => command::snapshot::run(&args),
         Command::Trim(args) => command::trim::run(&args),
         Command::Info(args) => command::info::run(&args),
         Command::Top(args) => command::top::run(&args),

@@ -65,6 +65,7 @@ mod permission;
 mod read_dir;
 mod remove;
 mod session;
+mod snapshots;
 pub mod tree;
 mod volume;
 mod walk;
@@ -76,7 +77,7 @@ pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
     AccessTime, ActiveLogs, Advice, AllocPolicy, AllocateMode, Background, CrashGuarantee,
     DataMode, Extents, FileKind, FlushRule, FormatOptions, FsyncScope, MountOptions, Numa,
-    NumaPolicy, RecordPolicy, RenameMode, Statistics, XattrMode,
+    NumaPolicy, RecordPolicy, RenameMode, SnapshotInfo, Statistics, XattrMode,
 };
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};

@@ -136,7 +136,7 @@ impl Volume {
     /// No volume there, one of a newer dure or in use, corruption, those of the device.
     pub fn open(path: impl AsRef<Path>, mount: MountOptions) -> Result<Volume> {
         let path = path.as_ref();
-        let device = open_device(path, mount.read_only)?;
+        let device = open_device(path, mount.is_read_only())?;
         Volume::open_on(device, mount).map_err(|error| error.on(path))
     }
 
@@ -158,7 +158,10 @@ impl Volume {
     /// # Errors
     /// No volume there, one of a newer dure, corruption, those of the device.
     pub fn open_on(device: Arc<dyn Device>, mount: MountOptions) -> Result<Volume> {
-        let fs = FileSystem::open(device, mount).during("open volume")?;
+        Volume::of(FileSystem::open(device, mount).during("open volume")?)
+    }
+
+    pub(crate) fn of(fs: FileSystem) -> Result<Volume> {
         let root = fs.root().during("open volume")?;
         let closed = AtomicBool::new(false);
         Ok(Volume(Arc::new(Shared {

@@ -6,6 +6,7 @@ mod inspect;
 mod mkfs;
 mod mount;
 mod sim;
+mod snapshot;
 mod volume;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ pub use inspect::{Demo, Dump, Structure};
 pub use mkfs::{Mkfs, NodeLog, NvmFile};
 pub use mount::{Mount, Umount};
 pub use sim::{Media, Sim, SimConflicts, SimCrash, Suite};
+pub use snapshot::{
+    Snapshot, SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotMount, SnapshotRename,
+};
 pub use volume::{Info, Resize, Top, Trim};
 
 /// A many-core file system in user space that loses nothing in a crash.
@@ -49,6 +53,9 @@ pub enum Command {
     /// Let a volume use more room, mounted or not.
     #[command(after_long_help = volume::RESIZE_HELP)]
     Resize(Resize),
+    /// Take, list, delete and rename snapshots of a volume, mounted or not.
+    #[command(subcommand, after_long_help = snapshot::HELP)]
+    Snapshot(Snapshot),
     /// Tell the device or the host's file system which blocks of a volume hold nothing.
     Trim(Trim),
     /// Show what a volume is and holds.
@@ -92,6 +99,7 @@ impl Command {
             Command::Undo(args) => &args.volume,
             Command::Rescue(args) => &args.volume,
             Command::Resize(args) => &args.volume,
+            Command::Snapshot(args) => args.volume(),
             Command::Trim(args) => &args.volume,
             Command::Info(args) => &args.volume,
             Command::Top(args) => &args.volume,

@@ -17,6 +17,7 @@ pub(crate) mod rescue;
 pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod sim;
+pub(crate) mod snapshot;
 pub(crate) mod top;
 pub(crate) mod trim;
 pub(crate) mod umount;

@@ -4,8 +4,8 @@
 //! another. **Structure.** The server listens on a Unix socket in the abstract namespace, whose
 //! name is made of the numbers of the volume's file or device ([`address`]); [`server`] and
 //! [`client`] exchange a line of JSON for a line of JSON ([`wire`]). **Invariants.** What a side
-//! reads is bounded in bytes and time. A client can change nothing but whether the trace is on, and
-//! that ends with the connection. **Crash.** The kernel frees the name with the process.
+//! reads is bounded in bytes and time. What a client changes (size, snapshots) only the user of the
+//! server and root may change. **Crash.** The kernel frees the name with the process.
 //!
 //! # Trust
 //! Any process may take the name first. So both sides check with SO_PEERCRED which process they
@@ -20,6 +20,7 @@
 
 pub(crate) mod client;
 pub(crate) mod server;
+pub(crate) mod snapshots;
 pub(crate) mod wire;
 
 use std::io;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use dure_block::Device;
@@ -10,8 +11,10 @@ use dure_fuse::{GrowError, MountedVolume};
 use dure_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, clock, thread};
 
-use super::wire::{Grown, Mounted, Reply, Request, Snapshot, TraceLine};
+use super::snapshots::SnapshotMounts;
+use super::wire::{Grown, Mounted, Reply, Request, Snapshot, SnapshotRow, SnapshotTask, TraceLine};
 use crate::command::resize::Sizes;
+use crate::command::snapshot;
 use crate::log::{self, Level};
 
 /// Connections at a time.
@@ -37,6 +40,7 @@ pub(crate) struct Observed {
     /// When it was mounted last. Relaxed: a time to be shown.
     since_ns: Arc<AtomicU64>,
     grows: Option<Grows>,
+    pub(crate) snapshot_mounts: Arc<SnapshotMounts>,
 }
 
 /// What a growth of a mounted volume needs.
@@ -56,7 +60,23 @@ impl Observed {
             mounted,
             since_ns: Arc::new(AtomicU64::new(clock::monotonic_ns())),
             grows,
+            snapshot_mounts: Arc::default(),
         }
+    }
+
+    /// Does this to the snapshots of the volume; those that there are then.
+    fn do_all(&self, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
+        let file_system = self.volume.file_system();
+        for task in tasks {
+            let SnapshotTask::Mount { name, directory } = task else {
+                snapshot::perform(&file_system, task)?;
+                continue;
+            };
+            let of = (self.mounted.volume.as_str(), name.as_str());
+            self.snapshot_mounts
+                .mount(&file_system, of, Path::new(directory))?;
+        }
+        Ok(snapshot::rows(&file_system))
     }
 
     /// All numbers.
@@ -287,6 +307,12 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
                     },
                 }
             }
+            Ok(Request::Snapshots { tasks }) => match shared.observed.do_all(&tasks) {
+                Ok(list) => Reply::Snapshots { list },
+                Err(error) => Reply::Done {
+                    error: Some(format!("{error:#}")),
+                },
+            },
             Ok(Request::AwaitClose) => {
                 // Counted before the reply: the client unmounts only after it.
                 shared.closing.lock().waiting += 1;

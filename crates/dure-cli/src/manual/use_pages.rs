@@ -133,6 +133,49 @@ pub(super) const PAGES: &[Page] = &[
         STATUS,
     ),
     page(
+        "snapshot",
+        &[
+            ("Before an upgrade", "dure snapshot create /srv/data before"),
+            ("What there is", "dure snapshot list /srv/data"),
+            (
+                "Look into one",
+                "dure snapshot mount /srv/data before /mnt/before",
+            ),
+        ],
+        STATUS,
+    ),
+    page(
+        "snapshot create",
+        &[(
+            "Of a mounted volume",
+            "dure snapshot create /srv/data monday",
+        )],
+        STATUS,
+    ),
+    page(
+        "snapshot list",
+        &[("For a program", "dure snapshot list --json v.img")],
+        STATUS,
+    ),
+    page(
+        "snapshot delete",
+        &[("Two at once", "dure snapshot delete v.img monday tuesday")],
+        STATUS,
+    ),
+    page(
+        "snapshot rename",
+        &[("Another name", "dure snapshot rename v.img monday kept")],
+        STATUS,
+    ),
+    page(
+        "snapshot mount",
+        &[(
+            "Copy a file back",
+            "dure snapshot mount /srv/data monday m && cp m/file /srv/data && dure umount m",
+        )],
+        STATUS,
+    ),
+    page(
         "trim",
         &[("After files were removed", "dure trim v.img")],
         STATUS,

@@ -25,6 +25,7 @@ pub const MOUNT_WORDS: &[&str] = &[
     "writeback",
     "uid=",
     "gid=",
+    "snapshot=",
     "cache=",
     "commit=",
     "log=",

@@ -50,6 +50,20 @@ const CASES: &[(&str, u8)] = &[
     ("resize v.img 128M", 0),
     ("resize v.img 16M", 1),
     ("resize v.img nonsense", 2),
+    ("snapshot list v.img", 0),
+    ("snapshot list zero.img", 1),
+    ("snapshot list", 2),
+    ("snapshot create v.img one", 0),
+    ("snapshot create v.img one", 1),
+    ("snapshot create v.img", 2),
+    ("snapshot rename v.img one two", 0),
+    ("snapshot rename v.img one two", 1),
+    ("snapshot rename v.img one", 2),
+    ("snapshot mount v.img two m", 1),
+    ("snapshot mount v.img two", 2),
+    ("snapshot delete v.img two", 0),
+    ("snapshot delete v.img two", 1),
+    ("snapshot delete v.img", 2),
     ("trim v.img", 0),
     ("trim zero.img", 1),
     ("info v.img", 0),
@@ -231,6 +245,10 @@ fn every_command_ends_as_its_manual_says() {
     if can_mount() {
         meet("mount v.img m", 0);
         meet("top --once v.img", 0);
+        fs::create_dir(folder.path().join("then")).unwrap();
+        meet("snapshot create m shot", 0);
+        meet("snapshot mount m shot then", 0);
+        meet("umount then", 0);
         meet("umount m", 0);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -240,7 +258,7 @@ fn every_command_ends_as_its_manual_says() {
         let unmet = UNMET.iter().filter(|(command, _)| *command == page.command);
         let unmet = unmet.flat_map(|(_, statuses)| *statuses).copied();
         let by_what_it_is: &[u8] = match page.command {
-            "mount" | "umount" if !can_mount() => &[0],
+            "mount" | "umount" | "snapshot mount" if !can_mount() => &[0],
             // The commands below it have these.
             group if is_group(group) => &[0, 1],
             _ => &[],

@@ -24,5 +24,6 @@ mod regions;
 mod rescue;
 mod resize;
 mod ring_policy;
+mod snapshots;
 mod top;
 mod trust;

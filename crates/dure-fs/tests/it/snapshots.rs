@@ -61,8 +61,14 @@ fn content(fs: &FileSystem) -> Content {
             ControlFlow::Continue(())
         });
         listed.expect("a list");
-        for name in names.into_iter().filter(|name| name != b"." && name != b"..") {
-            let inode = fs.lookup(&directory, &name).expect("a lookup").expect("listed");
+        for name in names
+            .into_iter()
+            .filter(|name| name != b"." && name != b"..")
+        {
+            let inode = fs
+                .lookup(&directory, &name)
+                .expect("a lookup")
+                .expect("listed");
             let path = [&path[..], b"/", &name].concat();
             content.insert(path.clone(), shown(fs, &inode));
             if inode.kind() == FileKind::Directory {
@@ -80,7 +86,9 @@ fn shown(fs: &FileSystem, inode: &InodeRef) -> String {
     if inode.kind() == FileKind::File {
         // Files of the workload are sparse, and some are huge.
         data = vec![0; usize::try_from(attributes.size.min(SHOWN_MAX)).expect("small")];
-        let read = fs.read(inode, 0, &mut data, ReadMode::Bypass).expect("data");
+        let read = fs
+            .read(inode, 0, &mut data, ReadMode::Bypass)
+            .expect("data");
         assert_eq!(read, data.len());
     }
     format!(
@@ -188,7 +196,8 @@ fn what_a_deleted_snapshot_needed_is_free_again() {
         ..NewInode::default()
     };
     let file = fs.create(&root, b"large", &new).expect("room");
-    fs.write(&file, 0, &vec![7; 4 << 20], Stamp::Set).expect("room");
+    fs.write(&file, 0, &vec![7; 4 << 20], Stamp::Set)
+        .expect("room");
     fs.sync().expect("a good device");
     let free = |fs: &FileSystem| {
         fs.sync().expect("a good device");
@@ -199,14 +208,20 @@ fn what_a_deleted_snapshot_needed_is_free_again() {
     drop(file);
     fs.unlink(&root, b"large").expect("it is there");
     let kept = free(&fs);
-    assert!(kept < with_file + 64, "{kept} and {with_file}: 1024 blocks stay");
+    assert!(
+        kept < with_file + 64,
+        "{kept} and {with_file}: 1024 blocks stay"
+    );
     let view = fs.open_snapshot("before", options()).expect("it is there");
     let busy = fs.delete_snapshot("before");
     assert!(matches!(busy, Err(Error::SnapshotBusy { .. })), "{busy:?}");
     drop(view);
     fs.delete_snapshot("before").expect("not in use");
     let after = free(&fs);
-    assert!(after >= with_file + 1000, "{after} and {with_file}: 1024 blocks are back");
+    assert!(
+        after >= with_file + 1000,
+        "{after} and {with_file}: 1024 blocks are back"
+    );
     fs.close().expect("a good device");
     expect_sound(&ram);
 }
@@ -223,7 +238,10 @@ fn names_that_cannot_be_are_refused() {
     let twice = fs.create_snapshot("one");
     assert!(matches!(twice, Err(Error::SnapshotExists { .. })));
     fs.rename_snapshot("one", "two").expect("it is there");
-    assert!(matches!(fs.delete_snapshot("one"), Err(Error::NoSnapshot { .. })));
+    assert!(matches!(
+        fs.delete_snapshot("one"),
+        Err(Error::NoSnapshot { .. })
+    ));
     let names: Vec<String> = fs.snapshots().into_iter().map(|one| one.name).collect();
     assert_eq!(names, ["n".repeat(64), "two".to_owned()]);
 }

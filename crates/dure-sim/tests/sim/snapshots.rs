@@ -42,7 +42,8 @@ fn write(fs: &FileSystem, core: u16, acknowledged: &AtomicU64) {
         fs.create(&b, &name, &new(0o100_644)).unwrap();
         acknowledged.store(n + 1, Ordering::SeqCst);
         let (from, to) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
-        fs.rename(from, &moved, to, &moved, RenameMode::Replace).unwrap();
+        fs.rename(from, &moved, to, &moved, RenameMode::Replace)
+            .unwrap();
     }
 }
 
@@ -91,7 +92,8 @@ fn beside_writers(trial: Trial, rules: StoreRules) -> Option<String> {
     }
     for core in 1..=WRITERS {
         let name = format!("moved{core}");
-        fs.create(&directory(&fs, "a"), name.as_bytes(), &new(0o100_644)).unwrap();
+        fs.create(&directory(&fs, "a"), name.as_bytes(), &new(0o100_644))
+            .unwrap();
     }
     let acknowledged: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
     let done = AtomicBool::new(false);
@@ -101,8 +103,10 @@ fn beside_writers(trial: Trial, rules: StoreRules) -> Option<String> {
         let taker = scope.spawn_on(CoreId::new(0), move || {
             let mut before = Vec::new();
             while !done.load(Ordering::SeqCst) && before.len() < 6 {
-                let seen: Vec<u64> =
-                    acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+                let seen: Vec<u64> = acknowledged
+                    .iter()
+                    .map(|count| count.load(Ordering::SeqCst))
+                    .collect();
                 match fs.create_snapshot(&before.len().to_string()) {
                     Ok(_) => before.push(seen),
                     Err(Error::NoSpace { .. }) => break,
@@ -117,7 +121,9 @@ fn beside_writers(trial: Trial, rules: StoreRules) -> Option<String> {
                 scope.spawn_on(CoreId::new(core), move || write(fs, core, count))
             })
             .collect();
-        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().unwrap());
         done.store(true, Ordering::SeqCst);
         before = taker.join().unwrap();
     });
@@ -149,5 +155,8 @@ fn sim_snapshots_need_a_moment_without_operations() {
         let found = beside_writers(trial, rules).is_some();
         WRONG.fetch_add(u64::from(found), Ordering::SeqCst);
     });
-    assert!(WRONG.load(Ordering::SeqCst) > 0, "no schedule showed half of an operation");
+    assert!(
+        WRONG.load(Ordering::SeqCst) > 0,
+        "no schedule showed half of an operation"
+    );
 }

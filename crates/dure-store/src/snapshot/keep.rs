@@ -11,8 +11,8 @@
 //!    names has been overwritten.
 
 use dure_sync::CoreId;
-use zerocopy::little_endian::U64;
 use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
 
 use super::table::{list_block, table_blocks};
 use super::view::read_slot;
@@ -132,7 +132,11 @@ impl Keeper<'_> {
             let block = self.alloc(&mut state)?;
             state.table.push(block);
         }
-        for (block, table) in state.table.iter().zip(table_blocks(&state.all, &state.table)) {
+        for (block, table) in state
+            .table
+            .iter()
+            .zip(table_blocks(&state.all, &state.table))
+        {
             writes.push(self.block(*block, pair_kind::SNAPSHOTS, table.as_bytes()));
         }
         header.snapshots = U64::new(state.table.first().map_or(0, |block| block.0));
@@ -247,11 +251,18 @@ impl Keeper<'_> {
     pub(crate) fn hold(&self, adds: bool) -> bool {
         let want = self.snapshots.need(self.packs, self.layout, adds);
         let mut state = self.snapshots.state.lock();
-        let class = if adds { OpClass::Normal } else { OpClass::Delete };
+        let class = if adds {
+            OpClass::Normal
+        } else {
+            OpClass::Delete
+        };
         let count = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX);
         if state.held > want {
             self.space.unreserve(self.core, count(state.held - want));
-        } else if !self.space.reserve(self.core, count(want - state.held), class) {
+        } else if !self
+            .space
+            .reserve(self.core, count(want - state.held), class)
+        {
             return false;
         }
         state.held = want;

@@ -152,7 +152,11 @@ impl Snapshots {
     pub(crate) fn find_unused(&self, name: &str) -> Result<u64> {
         let id = self.find(name)?.id;
         let state = self.state.lock();
-        if state.all.iter().any(|one| one.info.id == id && one.views > 0) {
+        if state
+            .all
+            .iter()
+            .any(|one| one.info.id == id && one.views > 0)
+        {
             return Err(Error::SnapshotBusy {
                 name: name.into(),
                 why: "it is mounted, or shown below .snapshots: end that first",

@@ -22,7 +22,12 @@ impl Snapshots {
     ///
     /// # Errors
     /// `Corrupt`, naming block and field; `Block` when reading fails.
-    pub fn pin(&self, (region, layout): (&Region, &Layout), space: &Space, packs: &Packs) -> Result<()> {
+    pub fn pin(
+        &self,
+        (region, layout): (&Region, &Layout),
+        space: &Space,
+        packs: &Packs,
+    ) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }

@@ -58,7 +58,11 @@ impl Reader<'_> {
             let count = usize::try_from(table.count.get()).unwrap_or(usize::MAX);
             let fits = 1..=TABLE_ENTRIES.min(SNAPSHOTS_MAX - state.all.len());
             expect("table of snapshots: entries", at, fits.contains(&count))?;
-            expect("table of snapshots: reserved bytes", at, is_zero(&table.reserved))?;
+            expect(
+                "table of snapshots: reserved bytes",
+                at,
+                is_zero(&table.reserved),
+            )?;
             for entry in &table.entries[..count] {
                 let one = self.snapshot(entry, at)?;
                 let before = state.all.last().map(|one: &Snapshot| &one.info);
@@ -123,7 +127,11 @@ impl Reader<'_> {
             next = BlockNo(list.before.get());
             blocks.push((at, list));
         }
-        expect("end of a list of kept pairs", entry.list.get(), next.is_none())?;
+        expect(
+            "end of a list of kept pairs",
+            entry.list.get(),
+            next.is_none(),
+        )?;
         one.list.reverse();
         for (at, list) in blocks.iter().rev() {
             for kept in &list.entries[..to_usize(u64::from(list.count.get()))] {

@@ -56,9 +56,11 @@ impl Space {
             state.become_log();
             Some(change)
         });
-        self.apply(change.ok_or_else(|| {
-            wrong("a log segment is listed twice, or has blocks of a snapshot")
-        })?);
+        self.apply(
+            change.ok_or_else(|| {
+                wrong("a log segment is listed twice, or has blocks of a snapshot")
+            })?,
+        );
         Ok(())
     }
 

@@ -11,9 +11,9 @@
 
 use std::collections::BTreeMap;
 
+use super::Space;
 use super::bitmap::Bitmap;
 use super::mend::Change;
-use super::Space;
 use super::segment::SegmentState;
 use crate::error::Result;
 use crate::format::sit::{ENTRIES, SitBlock};

@@ -275,9 +275,16 @@ impl Store {
         self.write_tables(shares)?;
         let keeper = writer.keeper(self.alloc_partition());
         if let Some(change) = change {
-            change.count(&self.space, &state.header, shares.iter().map(|share| &share.written));
+            change.count(
+                &self.space,
+                &state.header,
+                shares.iter().map(|share| &share.written),
+            );
         }
-        keeper.name(&mut state.header, change.as_ref().map(|change| &change.what))?;
+        keeper.name(
+            &mut state.header,
+            change.as_ref().map(|change| &change.what),
+        )?;
         SnapshotChange::pin(change, &self.space, writer.rules);
         writer.complete(state, shares.iter().map(|share| &share.written))?;
         state.write(&self.region, &self.layout)?;

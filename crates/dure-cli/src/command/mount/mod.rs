@@ -149,6 +149,7 @@ fn serve_logged(
     drop(file_system);
     let volume = session.volume();
     let observed = Observed::new(volume.clone(), mounted, Some(grows));
+    let snapshots = observed.snapshot_mounts.clone();
     let metrics = metrics(args, &observed);
     let live = address
         .context("its socket")
@@ -171,6 +172,7 @@ fn serve_logged(
     let watch = Watch::begin(&volume);
     let served = session.run();
     drop(metrics);
+    snapshots.end();
     let closed = volume.file_system().close();
     drop(watch);
     log::said(

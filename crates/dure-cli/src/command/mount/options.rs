@@ -100,6 +100,7 @@ pub(super) fn parse(args: &Mount) -> Result<(MountOptions, MountSettings)> {
             ("log-level", Some(value)) => drop(level(value)?),
             // Of the device: see `nvm`.
             ("nvm", Some(value)) => drop(nvm_of(value)?),
+            ("snapshot", Some(value)) => options.snapshot = Some(value.to_owned()),
             ("trace", Some(value)) => options.trace = Some(events(value)?),
             ("commit", Some(value)) => options.commit_interval = seconds(value)?,
             ("cache", Some(value)) => {

@@ -42,6 +42,12 @@ pub(crate) enum Request {
         /// To this size; if it is left out, to that of the device.
         bytes: Option<u64>,
     },
+    /// Do this to the snapshots of the volume, one after the other: `Snapshots`, or `Done` with the
+    /// first error.
+    Snapshots {
+        /// Nothing: only list them.
+        tasks: Vec<SnapshotTask>,
+    },
     /// Say when the volume is closed: `Awaiting` at once, `Done` then.
     AwaitClose,
 }
@@ -70,6 +76,11 @@ pub(crate) enum Reply {
     Awaiting,
     /// The volume has grown.
     Grown(Grown),
+    /// The snapshots that there are.
+    Snapshots {
+        /// The oldest first.
+        list: Vec<SnapshotRow>,
+    },
     /// What was asked for is done, or has failed.
     Done {
         /// Why it failed.
@@ -82,6 +93,39 @@ pub(crate) enum Reply {
         /// Why.
         why: String,
     },
+}
+
+/// What is to be done to the snapshots of a volume.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "do")]
+pub(crate) enum SnapshotTask {
+    Create {
+        name: String,
+    },
+    Delete {
+        name: String,
+    },
+    Rename {
+        name: String,
+        to: String,
+    },
+    /// Show it in a directory, until that is unmounted.
+    Mount {
+        name: String,
+        directory: String,
+    },
+}
+
+/// A snapshot of a volume.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SnapshotRow {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+    /// Seconds since 1970.
+    pub(crate) created: i64,
+    pub(crate) inodes: u64,
+    /// What the volume held then.
+    pub(crate) bytes: u64,
 }
 
 /// Sizes of a volume that has grown, in bytes.

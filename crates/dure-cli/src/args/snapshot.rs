@@ -1,0 +1,93 @@
+//! `dure snapshot`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+pub(super) const HELP: &str = "\
+A snapshot is the volume as it was, read-only. `dure snapshot mount` shows one of a mounted volume, `dure mount -o \
+snapshot=NAME` one of a volume that is not mounted.
+
+Everything that was acknowledged before `create` began is in the snapshot, and every operation wholly or not at \
+all. It keeps the blocks that the volume had then, and takes room only for what changes afterwards. `delete` gives \
+back what only that snapshot needed.";
+
+/// `dure snapshot`.
+#[derive(Debug, Subcommand)]
+pub enum Snapshot {
+    /// Take a snapshot.
+    Create(SnapshotCreate),
+    /// List the snapshots, the oldest first.
+    List(SnapshotList),
+    /// Delete snapshots.
+    Delete(SnapshotDelete),
+    /// Give a snapshot another name.
+    Rename(SnapshotRename),
+    /// Show a snapshot of a mounted volume in a directory, until that is unmounted.
+    Mount(SnapshotMount),
+}
+
+impl Snapshot {
+    /// The volume.
+    pub(super) fn volume(&self) -> &PathBuf {
+        match self {
+            Snapshot::Create(args) => &args.volume,
+            Snapshot::List(args) => &args.volume,
+            Snapshot::Delete(args) => &args.volume,
+            Snapshot::Rename(args) => &args.volume,
+            Snapshot::Mount(args) => &args.volume,
+        }
+    }
+}
+
+/// `dure snapshot create`.
+#[derive(Debug, clap::Args)]
+pub struct SnapshotCreate {
+    /// A block device or image file, or where it is mounted. The server of a mounted one does it.
+    pub volume: PathBuf,
+    /// Its name: 1 to 64 bytes without a slash.
+    pub name: String,
+}
+
+/// `dure snapshot list`.
+#[derive(Debug, clap::Args)]
+pub struct SnapshotList {
+    /// A block device or image file, or where it is mounted.
+    pub volume: PathBuf,
+    /// Print one JSON array: id, name, created (seconds since 1970), inodes, bytes.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `dure snapshot delete`.
+#[derive(Debug, clap::Args)]
+pub struct SnapshotDelete {
+    /// A block device or image file, or where it is mounted.
+    pub volume: PathBuf,
+    /// The snapshots.
+    #[arg(required = true)]
+    pub names: Vec<String>,
+}
+
+/// `dure snapshot rename`.
+#[derive(Debug, clap::Args)]
+pub struct SnapshotRename {
+    /// A block device or image file, or where it is mounted.
+    pub volume: PathBuf,
+    /// What it is called.
+    pub name: String,
+    /// What it is to be called.
+    pub to: String,
+}
+
+/// `dure snapshot mount`.
+#[derive(Debug, clap::Args)]
+pub struct SnapshotMount {
+    /// A block device or image file that is mounted, or where it is mounted.
+    pub volume: PathBuf,
+    /// The snapshot.
+    pub name: String,
+    /// Where it is to be seen: an empty directory. `dure umount` ends it, and so does the end of the
+    /// mount of the volume.
+    pub directory: PathBuf,
+}

@@ -1,0 +1,141 @@
+//! `dure snapshot`: of a volume that is not mounted, or through the server of one that is.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use dure_bench::say;
+use dure_block::count::Count;
+use dure_fs::{FileSystem, MountOptions, SnapshotInfo, VolumeInfo};
+
+use crate::args::Snapshot;
+use crate::exit;
+use crate::live::client::Client;
+use crate::live::wire::{Reply, Request, SnapshotRow, SnapshotTask};
+use crate::log;
+use crate::mounts;
+use crate::size::Size;
+use crate::volume::{self, Access};
+
+/// How long a server may take: it writes everything back.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+pub(crate) fn run(args: &Snapshot) -> Result<u8> {
+    match args {
+        Snapshot::Create(args) => {
+            let name = args.name.clone();
+            work(&args.volume, &[SnapshotTask::Create { name }])?;
+        }
+        Snapshot::Delete(args) => {
+            let delete = |name: &String| SnapshotTask::Delete { name: name.clone() };
+            let tasks: Vec<SnapshotTask> = args.names.iter().map(delete).collect();
+            work(&args.volume, &tasks)?;
+        }
+        Snapshot::Rename(args) => {
+            let (name, to) = (args.name.clone(), args.to.clone());
+            work(&args.volume, &[SnapshotTask::Rename { name, to }])?;
+        }
+        Snapshot::Mount(args) => {
+            dure_fuse::mount::directory(&args.directory)?;
+            let directory = args.directory.canonicalize()?;
+            let directory = directory
+                .to_str()
+                .context("a directory whose name is UTF-8")?;
+            let (name, directory) = (args.name.clone(), directory.to_owned());
+            work(&args.volume, &[SnapshotTask::Mount { name, directory }])?;
+        }
+        Snapshot::List(args) => show(&work(&args.volume, &[])?, args.json),
+    }
+    Ok(exit::OK)
+}
+
+/// Does it; the snapshots that the volume has then.
+fn work(volume: &Path, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
+    let mount = mounts::on(volume).or_else(|| mounts::of(volume));
+    let path = mount.as_ref().map_or(volume, |mount| &mount.source);
+    if let Some(client) = Client::connect(path)? {
+        if let Some(mount) = &mount {
+            // What the kernel holds was acknowledged, too.
+            flush(&mount.directory)?;
+        }
+        if let Some(rows) = mounted(client, tasks)? {
+            return Ok(rows);
+        }
+    }
+    unmounted(path, tasks)
+}
+
+fn flush(directory: &Path) -> Result<()> {
+    let at = || directory.display().to_string();
+    rustix::fs::syncfs(std::fs::File::open(directory).with_context(at)?).with_context(at)
+}
+
+/// Nothing if the server was about to end: it answers no more, and has done nothing.
+fn mounted(mut client: Client, tasks: &[SnapshotTask]) -> Result<Option<Vec<SnapshotRow>>> {
+    let at = client.volume().display().to_string();
+    let tasks = tasks.to_vec();
+    match client.ask_patiently(&Request::Snapshots { tasks }, PATIENCE)? {
+        Some(Reply::Snapshots { list }) => Ok(Some(list)),
+        Some(Reply::Done { error: Some(why) }) => bail!("{at}: {why}"),
+        Some(other) => bail!("{at}: answered {other:?}"),
+        None => Ok(None),
+    }
+}
+
+fn unmounted(path: &Path, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
+    let at = || path.display().to_string();
+    if tasks.is_empty() {
+        let info = VolumeInfo::read(volume::device(path, Access::Read)?).with_context(at)?;
+        return Ok(info.snapshots.iter().map(SnapshotRow::of).collect());
+    }
+    let device = volume::device(path, Access::Write)?;
+    let fs = FileSystem::open(device, MountOptions::default()).with_context(at)?;
+    let done = tasks.iter().try_for_each(|task| perform(&fs, task));
+    let rows = rows(&fs);
+    fs.close().with_context(at)?;
+    done.with_context(at)?;
+    Ok(rows)
+}
+
+/// Does it.
+pub(crate) fn perform(fs: &FileSystem, task: &SnapshotTask) -> Result<()> {
+    match task {
+        SnapshotTask::Create { name } => drop(fs.create_snapshot(name)?),
+        SnapshotTask::Delete { name } => fs.delete_snapshot(name)?,
+        SnapshotTask::Rename { name, to } => fs.rename_snapshot(name, to)?,
+        SnapshotTask::Mount { name, .. } => bail!(
+            "the volume is not mounted: `dure mount VOLUME DIRECTORY -o snapshot={name}` shows it"
+        ),
+    }
+    Ok(())
+}
+
+/// The snapshots of a volume.
+pub(crate) fn rows(fs: &FileSystem) -> Vec<SnapshotRow> {
+    fs.snapshots().iter().map(SnapshotRow::of).collect()
+}
+
+impl SnapshotRow {
+    fn of(info: &SnapshotInfo) -> SnapshotRow {
+        SnapshotRow {
+            id: info.id,
+            name: info.name.clone(),
+            created: info.created,
+            inodes: info.inodes,
+            bytes: info.blocks * 4096,
+        }
+    }
+}
+
+fn show(rows: &[SnapshotRow], json: bool) {
+    if json {
+        let rows = serde_json::to_value(rows).expect("rows are JSON");
+        say!("{rows:#}");
+        return;
+    }
+    for row in rows {
+        let bytes = Size(row.bytes).to_string();
+        let (date, files) = (log::date(row.created), Count::of(row.inodes, "inode"));
+        say!("{date}  {bytes:>10}  {files:>14}  {}", row.name);
+    }
+}

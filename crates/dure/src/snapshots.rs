@@ -1,0 +1,69 @@
+//! Snapshots of a volume.
+
+use dure_fs::{MountOptions, SnapshotInfo};
+
+use crate::error::{Context, Result};
+use crate::volume::Volume;
+
+impl Volume {
+    /// The snapshots of the volume, the oldest first.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
+        self.file_system().snapshots()
+    }
+
+    /// Takes a snapshot, durably: everything that was acknowledged before this began is in it,
+    /// nothing that begins after it returns, and every operation wholly or not at all. The name has
+    /// 1 to 64 bytes, no slash and no control character. Tasks that change the volume wait for the
+    /// last few milliseconds of it.
+    ///
+    /// # Errors
+    /// `EEXIST`, `EINVAL` for a name that cannot be; `ENOSPC` without the room that it may need for
+    /// tables, and for more than 248 snapshots; `EBUSY` when an operation does not end in two
+    /// seconds; those of [`Volume::sync`].
+    ///
+    /// ```
+    /// let volume = dure::Volume::in_memory(32 << 20)?;
+    /// let session = volume.root();
+    /// session.write("file", b"then")?;
+    /// volume.create_snapshot("monday")?;
+    /// session.write("file", b"now")?;
+    /// let monday = volume.open_snapshot("monday", dure::MountOptions::default())?;
+    /// assert_eq!(monday.root().read("file")?, b"then");
+    /// drop(monday);
+    /// volume.delete_snapshot("monday")?;
+    /// # Ok::<(), dure::Error>(())
+    /// ```
+    pub fn create_snapshot(&self, name: &str) -> Result<SnapshotInfo> {
+        let created = self.file_system().create_snapshot(name);
+        created.during("create snapshot")
+    }
+
+    /// Deletes a snapshot, durably; what only it needed is free then.
+    ///
+    /// # Errors
+    /// `ENOENT`; `EBUSY` while it is open; those of the device.
+    pub fn delete_snapshot(&self, name: &str) -> Result<()> {
+        let deleted = self.file_system().delete_snapshot(name);
+        deleted.during("delete snapshot")
+    }
+
+    /// Gives a snapshot another name, durably.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EEXIST`, `EINVAL` for a name that cannot be; those of the device.
+    pub fn rename_snapshot(&self, name: &str, to: &str) -> Result<()> {
+        let renamed = self.file_system().rename_snapshot(name, to);
+        renamed.during("rename snapshot")
+    }
+
+    /// A snapshot as a volume, read-only, while this volume goes on. Of `options`, those about
+    /// memory count. One of a volume that is not open: [`MountOptions::snapshot`].
+    ///
+    /// # Errors
+    /// `ENOENT`; corruption, those of the device.
+    pub fn open_snapshot(&self, name: &str, options: MountOptions) -> Result<Volume> {
+        let opened = self.file_system().open_snapshot(name, options);
+        Volume::of(opened.during("open snapshot")?)
+    }
+}
