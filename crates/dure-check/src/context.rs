@@ -52,7 +52,7 @@ pub(super) struct Context<'o> {
     /// Which slots of the tables are current.
     pub(super) packs: Arc<Packs>,
     /// The snapshots that the volume header names; none if they are damaged.
-    pub(super) snapshots: Snapshots,
+    pub(super) snapshots: Arc<Snapshots>,
     /// Entries of the NAT pairs that have any.
     pub(super) nat: BTreeMap<u64, NatEntries>,
     /// The SIT pairs that were ever written.
@@ -104,7 +104,7 @@ impl<'o> Context<'o> {
             epoch: 0,
             report,
             packs: Arc::new(Packs::new(&layout)),
-            snapshots: Snapshots::default(),
+            snapshots: Arc::default(),
             nat: BTreeMap::new(),
             sit: BTreeMap::new(),
             lost: Lost::default(),

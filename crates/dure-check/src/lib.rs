@@ -13,7 +13,7 @@
 //! A repair through an [`UndoDevice`] can be taken back.
 //!
 //! # Order of the passes
-//! Superblocks; volume header and pack; journal headers; NAT; node images and inodes; orphan slots;
+//! Superblocks; volume header and pack; snapshots; journal headers; NAT; node images and inodes; orphan slots;
 //! trees of files and directories; links; SIT; summaries; and, if asked, the checksum of every
 //! page.
 
@@ -46,6 +46,7 @@ mod repairs;
 mod replay;
 mod report;
 mod sit;
+mod snapshots;
 mod space;
 mod summaries;
 mod summary;
@@ -56,6 +57,7 @@ mod undo;
 use dure_block::Device;
 use dure_store::error::{Error, Result};
 use dure_store::media::Region;
+use dure_store::units::Ino;
 use dure_sync::Arc;
 
 pub use issue::{Issue, IssueKind, Severity};
@@ -95,6 +97,14 @@ pub fn check(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Repo
     }
     let rebuilt = rebuild::run(region, layout, options)?;
     report.losses = rebuilt.losses;
+    let damaged = |issue: &Issue| snapshots::are_damaged(&issue.kind);
+    if report.counts().snapshots > 0 || report.issues().iter().any(damaged) {
+        report.losses.push(Loss {
+            ino: Ino(0),
+            path: None,
+            what: "all snapshots: a rebuild keeps the volume as it is now only".into(),
+        });
+    }
     report.lost = rebuilt.lost;
     if !rebuilt.left.is_empty() {
         return Ok(report);
@@ -146,6 +156,7 @@ fn check_once(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Rep
     if !header::packs(&mut context, &header) {
         return Ok(context.report);
     }
+    snapshots::check(&mut context, &header);
     journals::check(&mut context);
     nat::load(&mut context);
     sit::load(&mut context);

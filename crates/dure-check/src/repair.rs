@@ -30,6 +30,7 @@ use zerocopy::little_endian::{U32, U64};
 use crate::context::Context;
 use crate::heads;
 use crate::issue::IssueKind;
+use crate::snapshots;
 use crate::space::{self, Unowned};
 
 /// Repairs what can be repaired and marks those issues.
@@ -40,6 +41,10 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
     superblocks(context)?;
     heads(context)?;
     if context.report.suppressed() > 0 || !context.sit_lost.is_empty() {
+        return Ok(());
+    }
+    // Which blocks snapshots need is not known: none may be written.
+    if issues_any(context, snapshots::are_damaged) {
         return Ok(());
     }
     let issues = context.report.issues();

@@ -31,6 +31,8 @@ pub struct Counts {
     pub blocks_total: u64,
     /// Pages whose checksum was compared.
     pub pages_verified: u64,
+    /// Snapshots.
+    pub snapshots: u64,
 }
 
 /// The result of a check.

@@ -136,6 +136,21 @@ issues! {
         transactions: u64,
     } => "the volume was not unmounted cleanly; the check looked at what a mount will recover from {}", Count::of(*transactions, "transaction");
 
+    /// The table of snapshots, or a list of kept pairs, is damaged: which blocks they need is
+    /// unknown, and a mount for writing refuses the volume.
+    Error SnapshotsLost {
+        /// What is wrong.
+        why: String,
+    } => "the snapshots are damaged: {why}; a repair gives all of them up";
+
+    /// A snapshot does not show all that it did.
+    Error SnapshotBad {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    } => "snapshot {name} is damaged: {why}; delete it, or a repair gives up all snapshots";
+
     /// The volume was mounted without a log and not unmounted: a mount refuses it.
     Error Unlogged {} => "the volume was mounted with journal=none and was not unmounted: what was written since \
         the last checkpoint is lost, and pages of files may be, too";

@@ -23,6 +23,7 @@
 mod keep;
 mod pins;
 mod table;
+mod verify;
 mod view;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use crate::ranks::SNAPSHOTS;
 use crate::units::{BlockNo, to_u64};
 
 pub(crate) use self::keep::{Change, Keeper};
+pub use self::verify::verify;
 pub(crate) use self::view::View;
 
 /// What people are told of a snapshot.

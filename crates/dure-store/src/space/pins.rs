@@ -31,6 +31,12 @@ impl Pins {
         }
     }
 
+    /// Whether it has this block.
+    pub(crate) fn contains(&self, segment: SegNo, index: u32) -> bool {
+        let blocks = self.0.get(&segment);
+        blocks.is_some_and(|blocks| blocks.contains(index))
+    }
+
     fn add(&mut self, segment: SegNo, blocks: &Bitmap) {
         if !blocks.is_empty() {
             self.0.entry(segment).or_default().insert(blocks);

@@ -99,7 +99,12 @@ impl Mount {
             .unwrap_or_else(dure_sync::core_count)
             .max(1);
         let packs = Arc::new(Packs::read(&region, &layout, &header.0)?);
-        let snapshots = Arc::new(Snapshots::read(&region, &layout, &header.0)?);
+        let snapshots = match Snapshots::read(&region, &layout, &header.0) {
+            // What writes nothing needs none of them.
+            Err(_) if options.read_only => Snapshots::default(),
+            read => read?,
+        };
+        let snapshots = Arc::new(snapshots);
         let nat = Arc::new(Nat::new(region.clone(), &layout, packs));
         Ok(Mount {
             region,
@@ -267,7 +272,10 @@ impl Mount {
         let packs = self.nat.packs.clone();
         let space = Space::load(self.region.clone(), &self.layout, packs.clone())?;
         let place = (&*self.region, &self.layout);
-        self.snapshots.pin(place, &space, &packs)?;
+        match self.snapshots.pin(place, &space, &packs) {
+            Err(_) if self.options.read_only => {}
+            pinned => pinned?,
+        }
         Ok(space.on(&self.options.numa))
     }
 
