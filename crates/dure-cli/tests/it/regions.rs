@@ -105,6 +105,6 @@ fn an_old_region_is_refused_and_a_destroyed_head_is_mended() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("its head is destroyed"), "{said}");
     assert!(said.contains("(repaired)"), "{said}");
-    assert_eq!(fs::read(&b).unwrap()[..8], *b"DUREVOL3");
+    assert_eq!(fs::read(&b).unwrap()[..8], *b"DUREVOL4");
     assert!(printed(&["ls", &volume]).contains("made"));
 }

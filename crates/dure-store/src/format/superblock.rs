@@ -13,9 +13,9 @@ use crate::error::{Error, Result};
 use crate::units::BLOCK_BYTES;
 
 /// "DUREVOL" and the format's major version in the last byte.
-pub const MAGIC: [u8; 8] = *b"DUREVOL3";
+pub const MAGIC: [u8; 8] = *b"DUREVOL4";
 /// Format version written by this code.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The superblock. All block numbers are absolute; "pairs" are slotted pairs of two blocks.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
