@@ -178,10 +178,12 @@ fn rows(info: &VolumeInfo) -> Vec<Row> {
         ("blocks", layout.total_blocks),
         ("blocks used", info.blocks_used),
         ("blocks in logs", info.blocks_in_logs),
+        ("blocks of snapshots", info.blocks_of_snapshots),
         ("blocks free", info.blocks_free),
     ] {
         rows.push(blocks(key, count));
     }
+    rows.push(("snapshots", info.snapshots.len().into(), None));
     rows.extend(media(layout));
     rows
 }
