@@ -68,6 +68,7 @@ mod session;
 pub mod tree;
 mod volume;
 mod walk;
+mod words;
 mod xattr;
 
 pub use calls::{Calls, Done};
@@ -87,3 +88,4 @@ pub use permission::Access;
 pub use read_dir::{DirEntry, ReadDir};
 pub use session::Session;
 pub use volume::{CreateOptions, Volume};
+pub use words::mount_options;
