@@ -65,6 +65,14 @@ pub(crate) fn build_dure() -> Result<PathBuf> {
     Ok(target().join("release/dure"))
 }
 
+/// Builds the extension for SQLite in the release profile; its path.
+pub(crate) fn build_extension() -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--release", "-p", "dure-sqlite"]);
+    run(build)?;
+    Ok(target().join("release/libdure_sqlite.so"))
+}
+
 /// Runs a command to its end.
 pub(crate) fn run(mut command: Command) -> Result<()> {
     let status = command

@@ -23,7 +23,7 @@ const LAYERS: &[&[&str]] = &[
     // Beside each other: what checks shares only formats and replay with what it checks.
     &["dure-check", "dure-fs"],
     &["dure", "dure-fuse"],
-    &["dure-capi", "dure-preload", "dure-cli"],
+    &["dure-capi", "dure-preload", "dure-sqlite", "dure-cli"],
 ];
 
 /// These may use everything, and nothing may use them.

@@ -51,6 +51,7 @@ mod scope;
 mod seqlock;
 mod seqlock_table;
 mod sequence_count;
+mod signals;
 mod tally;
 mod topology;
 
@@ -84,6 +85,7 @@ pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use seqlock::{SeqLock, SeqLockReadGuard, SeqLockWriteGuard};
 pub use seqlock_table::{SeqLockTable, Words};
 pub use sequence_count::{Seen, SequenceCount};
+pub use signals::without_signals;
 /// What a process has once, in a `static`. It is no part of a simulated machine: two of them run
 /// at once in one test program, where a task that found a [`OnceLock`] being filled by the other
 /// machine would sleep for ever, and only the first machine would see the steps of filling it.

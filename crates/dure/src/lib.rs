@@ -69,6 +69,7 @@ mod snapshots;
 pub mod tree;
 mod volume;
 mod walk;
+mod words;
 mod xattr;
 
 pub use calls::{Calls, Done};
@@ -88,3 +89,4 @@ pub use permission::Access;
 pub use read_dir::{DirEntry, ReadDir};
 pub use session::Session;
 pub use volume::{CreateOptions, Volume};
+pub use words::mount_options;

@@ -1,4 +1,4 @@
-//! SQLite in its journal modes, with kills of the mount server.
+//! SQLite in its journal modes, with kills of the mount server; then by the extension.
 //!
 //! **Problem.** A database relies on fsync, truncate, unlink and locks more than any other program.
 //! **Structure.** Per mode: a workload to its end, then rounds of a workload that is cut off. Each
@@ -16,8 +16,10 @@ use dure_sync::thread;
 
 use super::Cx;
 use super::mount::Volume;
+use super::profile::Profile;
 use super::report::Report;
 use super::tools::{self, Needs};
+use crate::cargo;
 
 pub(crate) const NEEDS: Needs = Needs {
     mount: true,
@@ -63,6 +65,40 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
         }
     }
     report.case("check", volume.close());
+    // The extension opens volumes in one file.
+    if cx.profile == Profile::Disk {
+        let extension = cargo::build_extension()?;
+        for (mode, _) in MODES {
+            let went = by_extension(&volume, &extension, mode);
+            report.case(&format!("{mode}: by the extension"), went);
+        }
+        report.case("check after the extension", volume.check());
+    }
+    Ok(())
+}
+
+/// One more transaction on a database of the mount, without it.
+fn by_extension(volume: &Volume, extension: &Path, mode: &str) -> Result<()> {
+    let script = volume.scratch().join("extension.sql");
+    let lines = format!(
+        ".load {}
+         .open file:{}/{mode}.db?vfs=dure
+         PRAGMA integrity_check;
+         BEGIN IMMEDIATE;
+         INSERT INTO entries SELECT max(n) + 1, 'by the extension', NULL FROM entries;
+         UPDATE total SET count = count + 1, last = last + 1;
+         COMMIT;
+         SELECT count(*) = max(n) AND max(n) = (SELECT last FROM total) FROM entries;\n",
+        extension.display(),
+        volume.image().display()
+    );
+    // A line with a dot begins with it.
+    fs::write(&script, lines.replace("\n         ", "\n"))?;
+    let mut command = tools::command("sqlite3");
+    command.args(["-batch", "-bail", ":memory:"]);
+    let out = volume.steps.start(command, Some(&script))?;
+    let out = out.wait(LIMIT)?.success()?;
+    ensure!(out == "ok\n1\n", "sqlite3 said: {out}");
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! **Structure.** The program; the names by which mkfs(8), mount(8) and fsck(8) call it, as links;
 //! manual pages ([`manual`]) and completions ([`completions`]) made from the arguments themselves;
-//! documents and licences; the library for C ([`library`]). [`debian`] makes packages of it.
+//! documents and licences; the library for C ([`library`]) and the extension for SQLite. [`debian`] makes packages of it.
 //! **Invariants.** The folder is made anew and holds nothing else. **Crash.** A half-made folder
 //! has another name; run it again.
 
@@ -14,6 +14,7 @@ mod manual;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -65,6 +66,7 @@ impl Dist {
         install(&program, &making)?;
         let archive = library::build()?;
         library::install(&archive, &making, "lib")?;
+        install_extension(&cargo::build_extension()?, &making)?;
         if self.simulation {
             let simulated = cargo::build_simulated_dure()?;
             copy(&simulated, &making.join("libexec/dure/dure-simulated"))?;
@@ -124,6 +126,15 @@ fn install(program: &Path, dist: &Path) -> Result<()> {
         copy(&cargo::root().join(name), &documents.join(name))?;
     }
     copy_all(&cargo::root().join("docs"), &documents.join("docs"))
+}
+
+/// The extension for SQLite, without what a debugger needs.
+fn install_extension(extension: &Path, dist: &Path) -> Result<()> {
+    let installed = dist.join("lib/libdure_sqlite.so");
+    copy(extension, &installed)?;
+    let mut strip = Command::new("strip");
+    strip.arg("--strip-unneeded").arg(installed);
+    cargo::run(strip)
 }
 
 /// A folder and the folders in it.

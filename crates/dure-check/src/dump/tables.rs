@@ -166,6 +166,7 @@ pub(super) fn volume_header(source: &Source, out: &mut Out<'_>) -> Result<()> {
         line!(out, "  nodes: {}", header.nodes.get())?;
         line!(out, "  inodes: {}", header.inodes.get())?;
         line!(out, "  written: {}", header.written.get())?;
+        line!(out, "  snapshots: {}", header.snapshots.get())?;
     }
     let header = source.header()?;
     for index in 0..u64::from(source.layout.pack_pairs) {

@@ -19,7 +19,7 @@ fn text(volume: &TestVolume, what: What) -> String {
 fn superblock() {
     let text = text(&TestVolume::new(), What::Superblock);
     assert!(text.starts_with(
-        "superblock at 0: valid\nsuperblock at 1023: valid\nversion: 3\n\
+        "superblock at 0: valid\nsuperblock at 1023: valid\nversion: 4\n\
          uuid: 07070707-0707-0707-0707-070707070707\nlabel: \"\"\ncreated: 0\n"
     ));
     assert!(

@@ -119,6 +119,8 @@ fn every_kind_of_issue_has_a_test() {
         "LogHole",        // holes.rs
         "CountTooLarge",  // counters.rs
         "OrdinalTwice",   // directory/tests.rs
+        "SnapshotBad",    // dure-fs/tests/it/snapshots.rs
+        "SnapshotsLost",  // the same
         "MediumHead",     // media.rs
         "MediumStamp",    // media.rs
         "DataChecksum",   // a_page_that_changed_is_found_only_when_asked

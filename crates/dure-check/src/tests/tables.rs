@@ -27,7 +27,7 @@ pub(super) const CASES: &[Case] = &[
         make: || changed(|disk| disk.damage(0, |block| block[200] ^= 1)),
         expect: &[
             "error: superblock at block 0 is bad, the other copy counts: corrupt: superblock \
-                   checksum at block 0: expected 0xc0702e2d, found 0x33009d52; run `dure check`",
+                   checksum at block 0: expected 0x163fe822, found 0xe54f5b5d; run `dure check`",
         ],
     },
     Case {

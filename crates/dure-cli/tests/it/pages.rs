@@ -38,6 +38,8 @@ const HEADS: &[(&str, &str)] = &[
     ),
     ("rust", "compiled and run by the tests of `dure`"),
     ("c", "compiled and run by the tests of dure-capi"),
+    ("sql", "run by the tests of dure-sqlite"),
+    ("py", "run by the tests of dure-sqlite"),
 ];
 
 /// The README and the pages for users, with their names.
