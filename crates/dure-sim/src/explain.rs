@@ -278,7 +278,6 @@ mod tests {
     #[test]
     fn the_examples_of_the_documents() {
         let told = super::zjournal().expect("a device in memory");
-        println!("{told}");
         let both = "core 1 changes BH0
   (0,4) running: BH0, BH1; valid only with (1,7)
   (1,7) running: BH2, BH3, BH4; valid only with (0,4), (2,2)

@@ -137,9 +137,10 @@ impl<S: Settle> Journal<S> {
     /// The commit of one journal, at least up to handle `upto`, by the caller.
     pub(super) fn commit_one(&self, id: JournalId, upto: u64) -> Result<()> {
         let log = self.log(id);
-        let Some((turn, upto)) = self.take_turn(log, upto)? else {
+        let Some(turn) = self.take_turn(log, upto)? else {
             return Ok(());
         };
+        let upto = turn.upto;
         let own = self.journal_of(current_core());
         self.trace.record(Some(own), || TraceEvent::CommitBegin);
         self.capture_closed(id, upto);

@@ -50,6 +50,8 @@ pub(crate) type OpenHandle = Option<HeldRank<HANDLE>>;
 /// A journal that has this committer.
 pub(super) struct Turn<'l, E> {
     log: &'l CoreLog<E>,
+    /// The last handle that is closed.
+    pub(super) upto: u64,
 }
 
 impl<E> Turn<'_, E> {
@@ -133,13 +135,13 @@ impl<S: Settle> Journal<S> {
         }
     }
 
-    /// Waits until the running transaction of a journal can be closed, and closes it. Returns its
-    /// last handle; nothing if another committer has made all up to `upto` durable.
+    /// Waits until the running transaction of a journal can be closed, and closes it. Nothing if
+    /// another committer has made all up to `upto` durable.
     pub(super) fn take_turn<'l>(
         &self,
         log: &'l CoreLog<S::Effect>,
         upto: u64,
-    ) -> Result<Option<(Turn<'l, S::Effect>, u64)>, CommitError> {
+    ) -> Result<Option<Turn<'l, S::Effect>>, CommitError> {
         HeldRank::<HANDLE>::check();
         let mut joined = log.joined.lock();
         while joined.images.phase != Phase::Running && log.reached.durable() < upto {
@@ -148,7 +150,7 @@ impl<S: Settle> Journal<S> {
         if log.reached.durable() >= upto {
             return Ok(None);
         }
-        let turn = Turn { log };
+        let mut turn = Turn { log, upto };
         turn.set(&mut joined, Phase::Locked);
         while upto >= joined.pending.first && joined.images.open > 0 {
             joined = log.turned.wait(joined);
@@ -160,8 +162,8 @@ impl<S: Settle> Journal<S> {
             other => other,
         };
         turn.set(&mut joined, Phase::Committing);
-        let last = joined.pending.first - 1;
+        turn.upto = joined.pending.first - 1;
         drop(joined);
-        closed.map(|()| Some((turn, last)))
+        closed.map(|()| Some(turn))
     }
 }
