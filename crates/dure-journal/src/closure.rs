@@ -102,19 +102,6 @@ impl Closure {
         self.touched.sort_unstable();
     }
 
-    /// Adds everything up to `upto`, which depends on nothing outside the closure.
-    pub(crate) fn cover(&mut self, journal: JournalId, upto: u64) {
-        let need = &mut self.needs[journal.index()];
-        assert!(
-            need.upto > 0 && need.upto == need.followed && upto >= need.upto,
-            "journal {journal}: extended before"
-        );
-        *need = Need {
-            upto,
-            followed: upto,
-        };
-    }
-
     /// Follows the marks of every journal again, since other committers may have written longer
     /// prefixes. Returns whether more is needed now.
     pub(crate) fn recheck(&mut self, source: &impl MarkSource) -> bool {

@@ -167,6 +167,10 @@ impl<S: Settle> Journal<S> {
     pub fn start(medium: LogMedium, settle: Arc<S>, config: JournalConfig) -> Result<Self> {
         config.check()?;
         let usable = usable(config.records, config.segment_blocks, config.journals.len());
+        let sharing = match config.records {
+            Records::Delta | Records::None => 0,
+            Records::Image { .. } => config.journals.len(),
+        };
         let mut headers = Vec::with_capacity(config.journals.len());
         let mut logs = Vec::with_capacity(config.journals.len());
         for (index, start) in config.journals.into_iter().enumerate() {
@@ -178,7 +182,12 @@ impl<S: Settle> Journal<S> {
                 checkpoint: 0,
             });
             let ring = Ring::new(start.segments, config.segment_blocks);
-            logs.push(CoreLog::new(id, ring, config.first_number, usable));
+            logs.push(CoreLog::new(
+                id,
+                ring,
+                config.first_number,
+                (usable, sharing),
+            ));
         }
         Ok(Self {
             medium,
@@ -384,9 +393,11 @@ fn usable(records: Records, segment_blocks: u32, journals: usize) -> i64 {
     let bytes = i64::from(segment_bytes_usable(segment_blocks));
     match records {
         Records::Delta | Records::None => bytes,
-        // Marks that no handle reserves: one per other journal, one per piece.
+        // Marks that no handle reserves, of each transaction that a checkpoint closes: one per
+        // other journal and a handle's overhead for them, one per piece.
         Records::Image { .. } => {
             let marks = i64::from(crate::units::to_u32(journals)) + 2;
+            let marks = marks * i64::from(crate::space::CUT_COMMITS_MAX);
             (bytes - marks * i64::from(crate::space::MARK_BYTES)).max(0)
         }
     }

@@ -120,7 +120,8 @@ pub use ids::{GranuleId, JournalId, Mark, Nid};
 pub use journal::{Effects, Journal, JournalConfig, Order, RingStart, Settle};
 pub use medium::LogMedium;
 pub use records::{
-    Buffer, BufferUse, Change, Hold, ImageJoin, Records, TransactionId, WriteAccess,
+    Buffer, BufferUse, Change, CommitTask, Hold, ImageJoin, Records, TransactionId,
+    TransactionState, TransactionView, WriteAccess,
 };
 #[doc(hidden)]
 pub use rules::Rules;

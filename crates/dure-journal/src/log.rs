@@ -23,7 +23,7 @@ use dure_sync::{CachePadded, Condvar, Mutex};
 
 use crate::format::{SealBuffer, TailPosition};
 use crate::ids::{JournalId, Mark};
-use crate::records::image::{Head, Images};
+use crate::records::image::{Head, Images, Running};
 use crate::ring::Ring;
 use crate::space::{HandleEnd, Piece};
 use crate::statistics::Tallies;
@@ -309,17 +309,26 @@ pub(crate) struct CoreLog<E> {
     pub(crate) joined: CachePadded<Mutex<JOINED, Joined<E>>>,
     pub(crate) reached: CachePadded<Reached>,
     pub(crate) writer: CachePadded<Mutex<WRITER, Writer>>,
+    /// Policy `image`: what other journals may do to its running transaction.
+    pub(crate) running: Running,
     /// Signalled when `settling` ends.
     pub(crate) settled: Condvar,
-    /// Signalled when the phase of the journal's committer changes, or the last handle ends that it
-    /// waits for (policy `image`).
+    /// Signalled when the phase of the journal's committer changes, the last handle ends that it
+    /// waits for, or the journal's thread fails or ends (policy `image`).
     pub(crate) turned: Condvar,
+    /// Signalled when the thread of the journal is asked for a commit (policy `image`).
+    pub(crate) asked: Condvar,
     pub(crate) tallies: Tallies,
 }
 
 impl<E> CoreLog<E> {
-    /// A journal whose log is empty.
-    pub(crate) fn new(id: JournalId, ring: Ring, first_number: u64, usable: i64) -> Self {
+    /// A journal whose log is empty. Transactions of `sharing` journals may share buffers.
+    pub(crate) fn new(
+        id: JournalId,
+        ring: Ring,
+        first_number: u64,
+        (usable, sharing): (i64, usize),
+    ) -> Self {
         let room = i64::from(ring.free_count()) * usable;
         let head = Head {
             blocks_left: ring.blocks_left(),
@@ -372,6 +381,8 @@ impl<E> CoreLog<E> {
             writer: CachePadded::new(Mutex::new(writer)),
             settled: Condvar::new(),
             turned: Condvar::new(),
+            asked: Condvar::new(),
+            running: Running::new(id, first_number, sharing),
             tallies,
         }
     }

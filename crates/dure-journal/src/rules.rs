@@ -20,6 +20,12 @@ pub struct Rules {
     /// Running transactions that share a buffer mark each other, not only one of them the other
     /// (`image`).
     pub two_way: Rule,
+    /// A two-way mark that replaces one of an earlier transaction is passed on (`image`).
+    pub pass_on: Rule,
+    /// The walk takes for durable what a flush has made so (`image`).
+    pub walk_durable: Rule,
+    /// A commit returns when its roots are valid, not when all they need was committed (`image`).
+    pub wait_valid: Rule,
     /// A buffer is copied for the transaction that is committing before it is changed (`image`).
     pub freeze: Rule,
     /// The pieces of a compound transaction mark each other (`image`).

@@ -28,7 +28,7 @@ pub(crate) const HANDLE_BYTES: u32 = 8;
 /// A segment must hold eight of the greatest handles.
 const HANDLES_PER_SEGMENT_MIN: u32 = 8;
 /// Commits of a cut before the space of the first one is free again: two checkpoints, two each.
-const CUT_COMMITS_MAX: u32 = 4;
+pub(crate) const CUT_COMMITS_MAX: u32 = 4;
 /// The smallest segment.
 pub(crate) const SEGMENT_BLOCKS_MIN: u32 = 8;
 /// The largest segment: 8 MiB, so that offsets in a whole ring fit in 32 bits.

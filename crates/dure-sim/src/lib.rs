@@ -3,6 +3,7 @@
 #[cfg(dure_backend = "sim")]
 pub mod conflicts;
 pub mod crash;
+pub mod explain;
 pub mod images;
 mod media;
 pub mod model;

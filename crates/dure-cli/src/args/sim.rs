@@ -16,6 +16,24 @@ pub enum Sim {
     /// call answered other than the model says, or the share is below --at-least.
     #[command(after_long_help = CONFLICTS_HELP)]
     Conflicts(SimConflicts),
+    /// Run a mechanism on the examples of its publication, and print what it has in memory after each
+    /// step.
+    Explain(SimExplain),
+}
+
+/// `dure sim explain`.
+#[derive(Debug, clap::Args)]
+pub struct SimExplain {
+    /// What to explain.
+    #[arg(value_name = "MECHANISM", value_enum)]
+    pub mechanism: Mechanism,
+}
+
+/// What `dure sim explain` knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mechanism {
+    /// Transactions of several cores that share blocks, their marks, and what a crash leaves of them.
+    Zjournal,
 }
 
 const CONFLICTS_HELP: &str = "\

@@ -255,4 +255,12 @@ pub(super) const PAGES: &[Page] = &[
         &[("One pair in a hundred", "dure sim conflicts --every 100")],
         CONFLICTS,
     ),
+    page(
+        "sim explain",
+        &[(
+            "Marks of Z-Journal's transactions",
+            "dure sim explain zjournal",
+        )],
+        STATUS,
+    ),
 ];

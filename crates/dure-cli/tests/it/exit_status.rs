@@ -92,6 +92,7 @@ const CASES: &[(&str, u8)] = &[
     ("sim crash --replay nonsense", 1),
     ("sim crash --seq 9", 2),
     ("sim conflicts --every 0", 2),
+    ("sim explain zjournal", 0),
     ("bench micro --workload read --target dir:m", 0),
     ("bench micro --workload read --target dir:no-such", 1),
     ("bench fxmark --workload DRBL --target dir:m", 0),
@@ -134,6 +135,7 @@ const CASES: &[(&str, u8)] = &[
 const UNMET: &[(&str, &[u8])] = &[
     ("top", &[0]),
     ("sim conflicts", &[0, 1]),
+    ("sim explain", &[1]),
     ("bench aged", &[0]),
     ("bench directory", &[0]),
     ("bench journal", &[0]),

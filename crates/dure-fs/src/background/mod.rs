@@ -15,6 +15,7 @@
 //! fsync reports it, or the volume) and no worker; a worker that panics ends the process. **On a
 //! crash** nothing of this remains.
 
+pub(crate) mod commits;
 mod round;
 mod thread;
 mod worker;
@@ -23,14 +24,15 @@ pub(crate) mod workers;
 use std::time::Duration;
 
 use dure_journal::Order;
-use dure_store::Store;
 use dure_store::units::{nth_core, to_usize};
+use dure_store::{RecordPolicy, Store};
 use dure_sync::atomic::AtomicU64;
 use dure_sync::{Arc, CoreId, core_count, core_groups};
 
 use crate::cleaner::Cleaner;
 use crate::file::Files;
 use crate::inode::Inodes;
+use commits::CommitThreads;
 use worker::Worker;
 use workers::Workers;
 
@@ -53,6 +55,15 @@ pub(crate) struct BackgroundWork {
     pub(crate) commit_interval: Duration,
     /// Number of handles at the end of the leader's last round. Used by rounds only: Relaxed.
     pub(crate) handles: AtomicU64,
+    /// What the log holds of a change.
+    pub(crate) records: RecordPolicy,
+    pub(crate) commits: CommitThreads,
+}
+
+impl Drop for BackgroundWork {
+    fn drop(&mut self) {
+        self.commits.stop(&self.store);
+    }
 }
 
 impl BackgroundWork {
@@ -65,11 +76,16 @@ impl BackgroundWork {
         for (number, (worker, cores)) in crew.iter().zip(&groups).enumerate() {
             thread::start(worker, number, cores, this);
         }
+        if this.records == RecordPolicy::Image {
+            this.commits
+                .start(&this.store, this.order, this.commit_interval);
+        }
     }
 
     /// Ends the workers and waits for them: each completes the round it is in.
     pub(crate) fn stop(&self) {
         self.workers.stop();
+        self.commits.stop(&self.store);
     }
 
     /// What the workers have done, and what waits for them.

@@ -14,6 +14,7 @@ use dure_sync::{Arc, CachePadded, CoreId, Weak};
 use super::memory::Shares;
 use super::{Background, FileSystem, MountOptions, PageCaching, Volume};
 use crate::background::BackgroundWork;
+use crate::background::commits::CommitThreads;
 use crate::background::workers::Workers;
 use crate::cleaner::{Cleaner, CleanerCounters};
 use crate::directory::Directories;
@@ -204,6 +205,8 @@ impl Volume {
             order: options.order,
             commit_interval: options.commit_interval,
             handles: AtomicU64::new(0),
+            records: options.records,
+            commits: CommitThreads::default(),
         });
         Ok(Volume {
             options,

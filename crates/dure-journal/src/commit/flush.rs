@@ -18,7 +18,7 @@ use crate::trace::TraceEvent;
 impl<S: Settle> Journal<S> {
     /// One flush for everything in the closure that is written and not known to be durable. The
     /// last write of this commit, if it wrote, ended at `wrote_ns`. Returns the time.
-    pub(super) fn flush(&self, closure: &Closure, wrote_ns: Option<u64>) -> Result<u64> {
+    pub(crate) fn flush(&self, closure: &Closure, wrote_ns: Option<u64>) -> Result<u64> {
         let logs = || closure.journals().iter().map(|journal| self.log(*journal));
         let begin_ns = wrote_ns.unwrap_or_else(clock::monotonic_ns);
         if logs().all(|log| log.reached.durable() >= closure.upto(log.id)) {

@@ -84,7 +84,7 @@ impl<S: Settle> Journal<S> {
         }
     }
 
-    fn last_joined(&self) -> Cut {
+    pub(crate) fn last_joined(&self) -> Cut {
         Cut {
             last: self
                 .logs
@@ -128,11 +128,16 @@ impl<S: Settle> Journal<S> {
         self.commit_roots(self.last_joined().marks(), Slack::Keep)
     }
 
-    /// Commits what has joined in these journals, and all it depends on.
+    /// Commits what has joined in these journals, and all it depends on. Compound transactions: only
+    /// what has joined in these journals, which may become valid later.
     ///
     /// # Errors
     /// Those of [`Journal::commit`].
     pub fn commit_joined(&self, journals: &[JournalId]) -> Result<()> {
+        if matches!(self.records, Records::Image { .. }) {
+            self.check_running()?;
+            return self.commit_journals(journals);
+        }
         let last = |journal: &JournalId| {
             let number = self.logs[journal.index()].joined.lock().next() - 1;
             (number > 0).then(|| Mark::new(*journal, number))
@@ -167,7 +172,10 @@ impl<S: Settle> Journal<S> {
     fn commit_roots(&self, roots: impl Iterator<Item = Mark>, slack: Slack) -> Result<()> {
         self.check_running()?;
         if matches!(self.records, Records::Image { .. }) {
-            return self.commit_images(roots, slack);
+            return match slack {
+                Slack::Keep => self.commit_images(roots),
+                Slack::Use => self.commit_at_once(&roots.collect::<Vec<Mark>>(), slack),
+            };
         }
         let mut closure = Closure::new(self.logs.len());
         for root in roots {
@@ -198,50 +206,26 @@ impl<S: Settle> Journal<S> {
         self.end_commit(&closure, wrote_ns)
     }
 
-    /// Flushes a written closure, and makes it valid.
-    fn end_commit(&self, closure: &Closure, wrote_ns: Option<u64>) -> Result<()> {
-        let core = self.journal_of(current_core());
+    /// Counts a commit by a task of the core of journal `core`. Returns its number of journals.
+    #[inline]
+    pub(crate) fn count_commit(&self, core: JournalId, closure: &Closure) -> usize {
         let tallies = self.commit_tallies(core);
         tallies.commits.add_shared(1);
         let journals = closure.journals().len();
         tallies.journals.add_shared(to_u64(journals));
+        journals
+    }
+
+    /// Flushes a written closure, and makes it valid.
+    fn end_commit(&self, closure: &Closure, wrote_ns: Option<u64>) -> Result<()> {
+        let core = self.journal_of(current_core());
+        let journals = self.count_commit(core, closure);
         let ns = self.flush(closure, wrote_ns)?;
         self.advance_valid(closure, ns);
         self.trace.record(Some(core), || TraceEvent::CommitEnd {
             journals: to_u32(journals),
         });
         Ok(())
-    }
-
-    /// The commit of compound transactions: the closure is closed at one moment, then captured and
-    /// written. Only a checkpoint does not wait for its turn.
-    fn commit_images(&self, roots: impl Iterator<Item = Mark>, slack: Slack) -> Result<()> {
-        match slack {
-            Slack::Keep => match self.take_turn(&roots.collect::<Vec<Mark>>())? {
-                // Its end, also by an error, lets the next committer of these journals go on.
-                Some((_turn, closure)) => self.write_images(&closure),
-                None => Ok(()),
-            },
-            Slack::Use => self.write_images(&self.close(roots)?),
-        }
-    }
-
-    /// Captures, writes and flushes what is closed.
-    fn write_images(&self, closure: &Closure) -> Result<()> {
-        if closure.is_empty() {
-            return Ok(());
-        }
-        let core = self.journal_of(current_core());
-        self.trace.record(Some(core), || TraceEvent::CommitBegin);
-        for journal in closure.journals() {
-            self.capture_closed(*journal, closure.upto(*journal));
-        }
-        let mut wrote_ns = None;
-        for journal in closure.journals() {
-            let wrote = self.write_closed(*journal, closure.upto(*journal))?;
-            wrote_ns = wrote.or(wrote_ns);
-        }
-        self.end_commit(closure, wrote_ns)
     }
 
     /// Test-only: writes and flushes only the roots' own prefixes, not what they depend on.

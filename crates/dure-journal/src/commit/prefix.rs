@@ -109,7 +109,7 @@ impl<S: Settle> Journal<S> {
 
     /// Writes the closed transactions of `journal`, which are captured, up to handle `upto`, unless
     /// another committer has. Returns the time at which its write ended, if it wrote.
-    pub(super) fn write_closed(&self, journal: JournalId, upto: u64) -> Result<Option<u64>> {
+    pub(crate) fn write_closed(&self, journal: JournalId, upto: u64) -> Result<Option<u64>> {
         let log = self.log(journal);
         let mut wrote_ns = None;
         while log.reached.written() < upto {

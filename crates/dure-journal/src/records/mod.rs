@@ -21,7 +21,9 @@ mod none;
 
 use dure_sync::Mutex;
 
-pub use image::{BufferUse, Change, ImageJoin, WriteAccess};
+pub use image::{
+    BufferUse, Change, CommitTask, ImageJoin, TransactionState, TransactionView, WriteAccess,
+};
 
 use crate::ids::{JournalId, Nid};
 use crate::log::HOLD;
@@ -47,7 +49,7 @@ pub enum Records {
 pub struct TransactionId {
     /// Its journal.
     pub(crate) journal: JournalId,
-    /// +1 per commit of the journal.
+    /// That of its first handle.
     pub(crate) number: u64,
 }
 

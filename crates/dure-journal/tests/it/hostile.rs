@@ -24,6 +24,7 @@ fn used() -> Image {
         commit_percent: 60,
         checkpoint_percent: 0,
         note_max: 1500,
+        threads: false,
     };
     run(&buffers, work, 3);
     buffers.faulty_image()

@@ -23,6 +23,7 @@ const WORK: Work = Work {
     commit_percent: 30,
     checkpoint_percent: 4,
     note_max: 2000,
+    threads: false,
 };
 
 /// One simulated run and all its crashes. Returns how many.
@@ -69,10 +70,23 @@ fn explore(
     rules: TestRules,
     seeds: impl Iterator<Item = u64>,
 ) -> Result<usize, String> {
+    explore_with(false, config, rules, seeds)
+}
+
+fn explore_with(
+    threads: bool,
+    config: fn(usize, u64) -> Config,
+    rules: TestRules,
+    seeds: impl Iterator<Item = u64>,
+) -> Result<usize, String> {
     let mut states = 0;
     for seed in seeds {
         let (cores, journals) = shape(seed);
-        let work = Work { cores, ..WORK };
+        let work = Work {
+            cores,
+            threads,
+            ..WORK
+        };
         states += simulate(config(usize::from(cores), seed), journals, work, rules)
             .map_err(|what| format!("seed={seed} cores={cores} journals={journals}: {what}"))?;
     }
@@ -97,6 +111,38 @@ fn sim_images_survive_every_crash() {
         let states = explore(config, TestRules::images(), seeds(24)).unwrap();
         println!("{states} crash states");
     }
+}
+
+/// Each journal has a thread that commits it: on its timer, and when a task asks.
+#[test]
+fn sim_threads_that_commit_journals_survive_every_crash() {
+    for config in [Config::random, Config::stall] {
+        let states = explore_with(true, config, TestRules::images(), seeds(24)).unwrap();
+        println!("{states} crash states");
+    }
+}
+
+/// Canary, compound transactions: a commit returns when all journals have committed what it needed
+/// when it began, as the released Z-Journal's does.
+#[test]
+fn sim_a_commit_that_does_not_wait_for_validity_is_noticed() {
+    let mut rules = TestRules::images();
+    rules.journal.wait_valid = Rule::LEFT_OUT;
+    println!(
+        "{}",
+        explore_with(true, Config::random, rules, 0..400).unwrap_err()
+    );
+}
+
+/// Canary, compound transactions: the walk takes what is written for durable.
+#[test]
+fn sim_a_walk_before_the_flush_is_noticed() {
+    let mut rules = TestRules::images();
+    rules.journal.walk_durable = Rule::LEFT_OUT;
+    println!(
+        "{}",
+        explore_with(true, Config::random, rules, 0..400).unwrap_err()
+    );
 }
 
 /// Canary, compound transactions: nobody freezes what a committing transaction has not copied yet.

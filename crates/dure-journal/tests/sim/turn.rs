@@ -2,13 +2,18 @@
 //!
 //! Runs with the sim backend only: `cargo xtask sim`.
 
-#![expect(clippy::unwrap_used, reason = "tests panic")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests panic and print"
+)]
 
 use std::time::Duration;
 
 use crate::support::buffers::{Buffers, Change, TestRules};
 use crate::support::disk::{GRANULES, format};
 use crate::support::recover::mount;
+use dure_journal::{JournalId, Mark};
 use dure_sync::sim::{Config, seeds, try_run};
 use dure_sync::{Arc, CoreId, clock, thread};
 
@@ -132,4 +137,45 @@ fn sim_a_commit_waits_for_no_other_journal() {
     let (ended, committed, begun) = times(4, 0, 1);
     assert!(committed < ended / 2, "{committed:?} before {ended:?}");
     assert!(begun < ended, "{begun:?} before {ended:?}");
+}
+
+/// How long the commit of a chain takes in which each core's transaction needs the next one's.
+fn commit_of_chain(cores: u16, threads: bool) -> Duration {
+    let run = try_run(Config::random(usize::from(cores), 1), move || {
+        let buffers = mount(format(usize::from(cores), 8), slow());
+        let journal = &buffers.journal;
+        let mut took = Duration::ZERO;
+        thread::scope(|scope| {
+            for core in (0..cores).filter(|_| threads) {
+                let task = journal.commit_task(JournalId::new(core).unwrap());
+                scope.spawn_on(CoreId::new(core), move || {
+                    while task.wait(Duration::from_secs(60)) {
+                        task.commit().unwrap();
+                    }
+                });
+            }
+            let marks: Vec<Mark> = (0..cores)
+                .map(|core| buffers.change(change(core, 1)).unwrap())
+                .collect();
+            thread::sleep(Duration::from_millis(1));
+            let start = clock::monotonic_ns();
+            journal.commit(&marks[..1]).unwrap();
+            took = Duration::from_nanos(clock::monotonic_ns() - start);
+            assert!(marks.iter().all(|mark| journal.is_valid(*mark)));
+            assert_eq!(journal.counters().transactions, u64::from(cores));
+            journal.end_commit_tasks();
+        });
+        took
+    });
+    run.unwrap_or_else(|failure| panic!("{failure}")).value
+}
+
+/// Threads commit their journals at the same time, and share flushes; one task alone commits them
+/// one after the other.
+#[test]
+fn sim_journals_are_committed_at_the_same_time() {
+    let (alone, together) = (commit_of_chain(4, false), commit_of_chain(4, true));
+    println!("{alone:?} by one task, {together:?} by threads");
+    assert!(alone >= FLUSH * 4, "{alone:?}");
+    assert!(together < FLUSH * 3, "{together:?}");
 }

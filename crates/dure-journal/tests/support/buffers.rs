@@ -510,7 +510,7 @@ impl Buffers {
         let step = self.log.step();
         let mut truth = self.truth.lock();
         for mark in marks.iter().filter(|mark| !mark.is_none()) {
-            if self.rules.journal.closure.holds() {
+            if self.rules.journal.closure.holds() && self.rules.journal.wait_valid.holds() {
                 assert!(
                     self.journal.is_valid(*mark),
                     "a commit returns when its roots are valid"

@@ -12,7 +12,7 @@ use super::truth::{Payload, SLOTS};
 
 pub(crate) const SEED: u32 = 0x5eed;
 pub(crate) const SEGMENT_BLOCKS: u32 = 8;
-pub(crate) const GRANULES: usize = 4;
+pub(crate) const GRANULES: usize = 6;
 pub(crate) const DEVICE_BLOCKS: u64 = 2048;
 const VOLUME: SlotKind = SlotKind(900);
 const NAT: SlotKind = SlotKind(901);

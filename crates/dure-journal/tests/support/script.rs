@@ -17,6 +17,8 @@ pub(crate) enum Step {
     /// fsync of a set of granules.
     Commit(u8),
     CommitAll,
+    /// What a timer does: the commit of one journal, which promises nothing.
+    Timer(u16),
     /// Somebody else's flush.
     Flush,
     /// The cut and the copies of a checkpoint.
@@ -90,6 +92,13 @@ impl Run {
             }
             Step::CommitAll => {
                 while let Err(error) = self.buffers.commit_all() {
+                    assert!(matches!(error, CommitError::LogFull(_)), "{error}");
+                    self.log_full();
+                }
+            }
+            Step::Timer(journal) => {
+                let id = [JournalId::new(journal).unwrap()];
+                while let Err(error) = self.buffers.journal.commit_joined(&id) {
                     assert!(matches!(error, CommitError::LogFull(_)), "{error}");
                     self.log_full();
                 }
@@ -235,7 +244,8 @@ pub(crate) fn random_step(random: &mut Seeded, journals: usize, mix: Mix) -> Ste
                 note,
             })
         }
-        60..76 => Step::Commit(mask(random)),
+        60..70 => Step::Commit(mask(random)),
+        70..76 => Step::Timer(core),
         76..79 => Step::CommitAll,
         79..82 => Step::Flush,
         82..88 if mix.checkpoints => Step::CheckpointCopy,

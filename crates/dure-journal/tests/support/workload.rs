@@ -1,11 +1,16 @@
 //! Cores at work: the same on real threads and in the simulation.
 
-use dure_journal::CommitError;
+use std::time::Duration;
+
+use dure_journal::{CommitError, JournalId};
 use dure_sync::{Arc, CoreId, Mutex, thread};
 
 use super::buffers::{Buffers, Change};
 use super::disk::GRANULES;
 use dure_sync::random::Seeded;
+
+/// Between two commits of a journal that nobody asks for.
+const TIMER: Duration = Duration::from_millis(5);
 
 /// What each core does.
 #[derive(Debug, Clone, Copy)]
@@ -17,14 +22,40 @@ pub(crate) struct Work {
     /// And so many by a checkpoint.
     pub(crate) checkpoint_percent: u64,
     pub(crate) note_max: u16,
+    /// Each journal has a thread that commits it.
+    pub(crate) threads: bool,
 }
 
 /// Runs the work of `seed` on `buffers` and waits for its end.
 pub(crate) fn run(buffers: &Buffers, work: Work, seed: u64) {
     let checkpoint: Arc<Mutex<40, ()>> = Arc::new(Mutex::new(()));
+    if !work.threads {
+        return work_of_cores(buffers, work, seed, &checkpoint);
+    }
+    thread::scope(|scope| {
+        for index in 0..buffers.journal.journal_count() {
+            let number = u16::try_from(index).unwrap();
+            let task = buffers.journal.commit_task(JournalId::new(number).unwrap());
+            let checkpoint = Arc::clone(&checkpoint);
+            scope.spawn_on(CoreId::new(number), move || {
+                while task.wait(TIMER) {
+                    while let Err(error) = task.commit() {
+                        assert!(matches!(error, CommitError::LogFull(_)), "{error}");
+                        let _one_at_a_time = checkpoint.lock();
+                        buffers.checkpoint();
+                    }
+                }
+            });
+        }
+        work_of_cores(buffers, work, seed, &checkpoint);
+        buffers.journal.end_commit_tasks();
+    });
+}
+
+fn work_of_cores(buffers: &Buffers, work: Work, seed: u64, checkpoint: &Arc<Mutex<40, ()>>) {
     thread::scope(|scope| {
         for core in 0..work.cores {
-            let checkpoint = Arc::clone(&checkpoint);
+            let checkpoint = Arc::clone(checkpoint);
             scope.spawn_on(CoreId::new(core), move || {
                 one_core(buffers, work, core, seed, &checkpoint);
             });

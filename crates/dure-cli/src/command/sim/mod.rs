@@ -17,14 +17,23 @@ use dure_sim::crash::{Workload, chipmunk};
 use self::report::{Report, load, save};
 use self::volume::options;
 pub(super) use self::volume::with_policies;
-use crate::args::{Sim, SimCrash, Suite};
+use crate::args::{Mechanism, Sim, SimCrash, SimExplain, Suite};
 use crate::progress;
 
 pub(crate) fn run(args: &Sim) -> Result<u8> {
     match args {
         Sim::Crash(args) => crash(args),
         Sim::Conflicts(args) => super::conflicts::run(args),
+        Sim::Explain(args) => explain(args),
     }
+}
+
+fn explain(args: &SimExplain) -> Result<u8> {
+    let told = match args.mechanism {
+        Mechanism::Zjournal => dure_sim::explain::zjournal(),
+    };
+    say!("{}", told.map_err(|error| anyhow!("{error}"))?.trim_end());
+    Ok(0)
 }
 
 /// Operations, cores and seed of ACE's workloads.

@@ -1,157 +1,96 @@
-//! Closes running transactions: the closure of a commit, or all of them for a checkpoint.
+//! Closes running transactions: that of one journal for a commit, or all of them at one moment.
 //!
-//! **Problem.** Of transactions that close together, none may gain a handle of which another holds
-//! a part. **Structure.** Under the locks `joined` of all journals that the closure touches, it is
-//! searched and its writes are planned; if the logs have room, it closes. A committer comes here by
-//! [`super::turn`]; a checkpoint at once, since it needs everything up to one moment and no handle
-//! that is still open. **Invariants.** If one log is full, nothing closes. **Crash.** Nothing is on
-//! the medium yet.
+//! **Problem.** A transaction that is committed must gain no more handles. **Structure.** Under the
+//! lock `joined` of its journal its writes are planned; if the log has room, it closes. All close at
+//! one moment for a checkpoint, which needs everything up to there, and for a commit whose chain of
+//! transactions does not end ([`super::commit`]). **Invariants.** Of transactions that close at one
+//! moment each marks only what is closed by then. If one log is full, none of them closes.
+//! **Crash.** Nothing is on the medium yet.
 
-use std::cell::RefCell;
+use dure_sync::{Arc, Mutex, MutexGuard, clock};
 
-use dure_sync::{Arc, Mutex, clock};
-
-use super::{Capture, Closed, Guards, Head, Work};
-use crate::closure::{Closure, MarkSource};
+use super::{Capture, Closed, Head, Work};
 use crate::commit::{Cut, Slack};
 use crate::error::CommitError;
-use crate::ids::{JournalId, Mark};
+use crate::ids::Mark;
 use crate::journal::{Journal, Settle};
-use crate::log::{CoreLog, Joined, Link};
+use crate::log::{CoreLog, JOINED, Joined, Link};
 use crate::records::TransactionId;
 use crate::space::{HANDLE_BYTES, HandleEnd, PIECE_BYTES, Piece, plan_pieces};
 use crate::units::{BLOCK_BYTES_U32, to_u32, to_u64};
 
 /// A journal's transaction that is about to close.
-struct Closing {
-    journal: JournalId,
+pub(super) struct Closing {
+    /// As if it had all the two-way marks it may have.
     ends: Vec<HandleEnd>,
     pieces: Vec<Piece>,
     head: Head,
     room: i64,
 }
 
-/// The marks of journals that are locked.
-pub(super) struct Still<'g, 'j, S: Settle> {
-    pub(super) journal: &'j Journal<S>,
-    pub(super) guards: &'g Guards<'j, S::Effect>,
-    /// Journals that were asked for and are not locked.
-    pub(super) missing: RefCell<Vec<JournalId>>,
-}
-
-impl<'g, 'j, S: Settle> Still<'g, 'j, S> {
-    pub(super) fn new(journal: &'j Journal<S>, guards: &'g Guards<'j, S::Effect>) -> Self {
-        Self {
-            journal,
-            guards,
-            missing: RefCell::new(Vec::new()),
-        }
-    }
-}
-
-impl<S: Settle> MarkSource for Still<'_, '_, S> {
-    fn is_valid(&self, mark: Mark) -> bool {
-        self.journal.is_valid(mark)
-    }
-
-    fn marks_of(
-        &self,
-        journal: JournalId,
-        above: u64,
-        upto: u64,
-        sink: &mut dyn FnMut(Mark),
-    ) -> u64 {
-        let Some(joined) = self.guards.get(journal) else {
-            self.missing.borrow_mut().push(journal);
-            return upto;
-        };
-        let covered = joined.marks_of_links(above, upto, sink);
-        if covered < joined.pending.first {
-            return covered;
-        }
-        // The running transaction counts as a whole.
-        joined.pending.marks.iter().copied().for_each(&mut *sink);
-        joined.images.shared.iter().copied().for_each(sink);
-        joined.next() - 1
-    }
-}
-
 impl<S: Settle> Journal<S> {
-    fn lock_all(&self) -> Guards<'_, S::Effect> {
-        Guards::lock(self, self.logs.iter().map(|log| log.id).collect())
+    fn lock_all(&self) -> Vec<MutexGuard<'_, JOINED, Joined<S::Effect>>> {
+        let logs = self.logs.iter();
+        logs.map(|log| log.joined.lock_ordered()).collect()
     }
 
-    /// Closes the closure of `roots` for a checkpoint, at one moment, whatever its committers wait
-    /// for. Nothing is closed if some log is full.
-    pub(crate) fn close(&self, roots: impl Iterator<Item = Mark>) -> Result<Closure, CommitError> {
-        let mut guards = self.lock_all();
-        let mut closure = Closure::new(self.logs.len());
-        let still = Still::new(self, &guards);
-        roots.for_each(|root| closure.require(&still, root));
-        if closure.is_empty() {
-            return Ok(closure);
-        }
-        closure.extend(&still);
-        self.close_covered(&mut guards, &mut closure, Slack::Use)?;
-        Ok(closure)
+    /// Closes all that run, at one moment, whatever their committers wait for.
+    pub(super) fn close_all(&self, slack: Slack) -> Result<(), CommitError> {
+        self.close_locked(&mut self.lock_all(), slack)
     }
 
     /// Closes everything, and returns the last number of each journal.
     pub(crate) fn close_cut(&self) -> Cut {
-        let mut guards = self.lock_all();
-        let mut closure = Closure::new(self.logs.len());
-        let still = Still::new(self, &guards);
-        for (log, joined) in self.logs.iter().zip(&guards.guards) {
-            if joined.next() > 1 {
-                closure.require(&still, Mark::new(log.id, joined.next() - 1));
-            }
-        }
-        closure.extend(&still);
+        let mut all = self.lock_all();
         // If a log is too full even for this, the commit of the cut returns the error.
-        let _ = self.close_covered(&mut guards, &mut closure, Slack::Use);
-        let joined = guards.guards.iter();
-        Cut::new(joined.map(|joined| joined.next() - 1).collect())
+        let _ = self.close_locked(&mut all, Slack::Use);
+        Cut::new(all.iter().map(|joined| joined.next() - 1).collect())
     }
 
-    pub(super) fn close_covered(
+    fn close_locked(
         &self,
-        guards: &mut Guards<'_, S::Effect>,
-        closure: &mut Closure,
+        all: &mut [MutexGuard<'_, JOINED, Joined<S::Effect>>],
         slack: Slack,
     ) -> Result<(), CommitError> {
         let mut closing = Vec::new();
-        for id in closure.journals() {
-            let joined = &*guards.of(*id);
-            if closure.upto(*id) >= joined.pending.first {
-                let one = self.plan_closing(*id, joined, slack);
-                let Some(one) = one else {
-                    self.log(*id).tallies.join.close_full.add(1);
-                    return Err(CommitError::LogFull(*id));
-                };
-                closing.push(one);
+        for (log, joined) in self.logs.iter().zip(all.iter()) {
+            if !joined.pending.ends.is_empty() {
+                closing.push((log.id.index(), self.plan_closing(log, joined, slack)?));
             }
         }
-        for one in closing {
-            let log = self.log(one.journal);
-            let last = close_running(log, guards.of(one.journal), one);
-            closure.cover(log.id, last);
+        for (index, one) in closing {
+            close_running(&self.logs[index], &mut all[index], one);
         }
         Ok(())
     }
 
-    /// How the running transaction would be written; `None` if the log is full.
+    /// Closes the running transaction of one journal.
+    pub(super) fn close_one(
+        &self,
+        log: &CoreLog<S::Effect>,
+        joined: &mut Joined<S::Effect>,
+    ) -> Result<(), CommitError> {
+        let closing = self.plan_closing(log, joined, Slack::Keep)?;
+        close_running(log, joined, closing);
+        Ok(())
+    }
+
+    /// How the running transaction would be written.
     fn plan_closing(
         &self,
-        journal: JournalId,
+        log: &CoreLog<S::Effect>,
         joined: &Joined<S::Effect>,
         slack: Slack,
-    ) -> Option<Closing> {
+    ) -> Result<Closing, CommitError> {
         let images = &joined.images;
         let mut ends = joined.pending.ends.clone();
         let mut end = joined.pending.start_of(ends.len());
-        if !images.shared.is_empty() {
-            end.marks += to_u32(images.shared.len());
+        let mut uncharged = 0;
+        if log.running.marks_max() > 0 {
+            // `usable` has room for these.
+            end.marks += to_u32(log.running.marks_max());
             ends.push(end);
+            uncharged = end.charge(joined.pending.start_of(joined.pending.ends.len()), 1);
         }
         for _ in &images.buffers {
             end.bytes += self.image_cost() - HANDLE_BYTES;
@@ -176,15 +115,15 @@ impl<S: Settle> Journal<S> {
                     .expect("the blocks of a piece fit in a segment"),
             );
         }
-        let charge = end.charge(HandleEnd::START, ends.len());
+        let charge = end.charge(HandleEnd::START, ends.len()) - uncharged;
         let charge = i64::try_from(charge).expect("the bytes of a log fit in 63 bits");
         let room = joined.room - i64::from(segments) * self.usable() + charge;
         if segments > head.segments_free || (slack == Slack::Keep && room < 0) {
-            return None;
+            log.tallies.join.close_full.add(1);
+            return Err(CommitError::LogFull(log.id));
         }
         head.segments_free -= segments;
-        Some(Closing {
-            journal,
+        Ok(Closing {
             ends,
             pieces,
             head,
@@ -193,23 +132,26 @@ impl<S: Settle> Journal<S> {
     }
 }
 
-/// Closes the running transaction of a journal; returns its last number.
-fn close_running<E>(log: &CoreLog<E>, joined: &mut Joined<E>, closing: Closing) -> u64 {
+/// Closes the running transaction of a journal.
+fn close_running<E>(log: &CoreLog<E>, joined: &mut Joined<E>, closing: Closing) {
     let first = joined.pending.first;
-    let count = closing.ends.len();
-    let last = first + to_u64(count) - 1;
     let ns = clock::monotonic_ns();
     let since_ns = std::mem::replace(&mut joined.since_ns, ns);
     let mut prefix = std::mem::take(&mut joined.pending);
     let handles = prefix.ends.len();
     let bytes = prefix.start_of(handles).charge(HandleEnd::START, 0);
     log.tallies.join.took(handles, bytes, closing.pieces.len());
-    joined.pending.first = last + 1;
+    joined.pending.first = first + to_u64(closing.ends.len());
     joined.room = closing.room;
-    let images = &mut joined.images;
-    let notes = prefix.ends.len() + usize::from(!images.shared.is_empty());
-    prefix.marks.append(&mut images.shared);
+    let planned = prefix.marks.len() + log.running.marks_max();
+    log.running.close(joined.pending.first, &mut prefix.marks);
+    let notes = handles + usize::from(log.running.marks_max() > 0);
+    let missing = to_u32(planned - prefix.marks.len());
     prefix.ends = closing.ends;
+    for end in &mut prefix.ends[handles..] {
+        end.marks -= missing;
+    }
+    let images = &mut joined.images;
     let sequence = images.sequence;
     for (sequence, piece) in (sequence..).zip(&closing.pieces) {
         let handles = &piece.handles;
@@ -232,13 +174,11 @@ fn close_running<E>(log: &CoreLog<E>, joined: &mut Joined<E>, closing: Closing) 
     prefix.ends.truncate(notes);
     images.sequence += to_u64(closing.pieces.len());
     images.head = closing.head;
-    let transaction = TransactionId {
-        journal: log.id,
-        number: images.running,
-    };
-    images.running += 1;
     let work = Work {
-        transaction,
+        transaction: TransactionId {
+            journal: log.id,
+            number: first,
+        },
         prefix,
         buffers: std::mem::take(&mut images.buffers),
     };
@@ -249,5 +189,4 @@ fn close_running<E>(log: &CoreLog<E>, joined: &mut Joined<E>, closing: Closing) 
         work: Arc::new(Capture(Mutex::new(Some(work)))),
         ready: None,
     });
-    last
 }

@@ -1,17 +1,15 @@
 //! Joins a handle that changed whole buffers: files them in the running transaction.
 //!
 //! **Problem.** A buffer may be in the running transaction of another journal, or in a closed one
-//! that has not captured it. **Structure.** Under the locks `joined` of all journals concerned, taken
-//! in ascending order: two-way marks in the first case, a copy to freeze in the second.
-//! **Invariants.** A buffer is in at most one running transaction. **Crash.** Nothing is on the
-//! medium yet.
+//! that has not captured it; and cores that join must not wait for each other. **Structure.** Under
+//! the lock `joined` of the own journal only: two-way marks in the first case ([`super::running`]),
+//! a copy to freeze in the second. **Invariants.** A buffer is in at most one running transaction.
+//! **Crash.** Nothing is on the medium yet.
 
-use super::Guards;
 use crate::handle::Handle;
 use crate::ids::{JournalId, Mark};
-use crate::journal::Settle;
-use crate::log::Joined;
-use crate::records::{Buffer, Owner, TransactionId};
+use crate::journal::{Journal, Settle};
+use crate::records::{Buffer, TransactionId};
 use crate::units::to_u64;
 
 /// What an operation does to a buffer.
@@ -42,92 +40,99 @@ pub struct ImageJoin {
     pub freeze: Vec<(usize, TransactionId)>,
 }
 
+/// A handle that is about to join.
+struct Joining {
+    journal: JournalId,
+    number: u64,
+    /// The first handle of its transaction.
+    first: u64,
+}
+
 impl<S: Settle> Handle<'_, S> {
     /// Ends the handle, as [`Handle::join`]; the bytes it changed are logged as images of `uses`.
     /// The caller holds these buffers exclusively until it has changed them; it first freezes the
     /// ones that the result names. It has marked the last writers of all they hold.
     ///
     /// # Panics
-    /// If the handle did not reserve enough when it began.
+    /// If the handle did not reserve enough when it began: 16 bytes for each buffer that may be in
+    /// another journal's transaction.
     #[must_use = "images may have to be frozen"]
     pub fn join_images(mut self, uses: Vec<BufferUse>) -> ImageJoin {
         let mut buffers = self.take_buffers();
         let (journal, own) = (self.of(), self.journal());
-        let owners: Vec<Option<Owner>> = uses.iter().map(|one| one.buffer.hold().owner()).collect();
-        let foreign = owners
-            .iter()
-            .flatten()
-            .map(|owner| owner.transaction.journal);
-        let mut ids: Vec<JournalId> = foreign.chain([own]).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        let mut guards = Guards::lock(journal, ids);
-        let number = guards.of(own).next();
+        let log = journal.log(own);
+        let mut joined = log.joined.lock();
+        let me = Joining {
+            journal: own,
+            number: joined.next(),
+            first: joined.pending.first,
+        };
         let transaction = TransactionId {
             journal: own,
-            number: guards.of(own).images.running,
+            number: me.first,
         };
         let mut freeze = Vec::new();
         let mut filed = 0;
-        for (at, (one, owner)) in uses.into_iter().zip(&owners).enumerate() {
-            let running = owner.filter(|owner| {
-                let there = guards.of(owner.transaction.journal);
-                there.images.running == owner.transaction.number
-            });
-            if let Some(owner) = running {
-                let theirs = owner.transaction.journal;
-                if theirs != own {
-                    // Both ways: only their image will hold this change.
-                    let there = guards.of(theirs);
-                    buffers.marks.push(Mark::new(theirs, there.pending.first));
-                    if journal.rules.two_way.holds() {
-                        share(there, Mark::new(own, number));
-                        journal.log(theirs).tallies.join.two_way.add(1);
-                    }
+        for (at, one) in uses.into_iter().enumerate() {
+            let owner = one.buffer.hold().owner();
+            if let Some(owner) = owner {
+                if owner.transaction == transaction {
+                    continue;
                 }
-                continue;
-            }
-            if let Some(owner) = owner
-                && !owner.captured
-                && journal.rules.freeze.holds()
-            {
-                freeze.push((at, owner.transaction));
+                let foreign = owner.transaction.journal != own;
+                if foreign && journal.share(&me, owner.transaction, &mut buffers.marks) {
+                    log.tallies.join.two_way.add(1);
+                    continue;
+                }
+                if !owner.captured && journal.rules.freeze.holds() {
+                    freeze.push((at, owner.transaction));
+                }
             }
             if one.change == Change::End {
                 one.buffer.hold().set_owner(None);
                 continue;
             }
             one.buffer.hold().set_owner(Some(transaction));
-            let here = guards.of(own);
-            here.images.buffers.push(one.buffer);
+            joined.images.buffers.push(one.buffer);
             filed += 1;
         }
-        let here = guards.of(own);
-        journal
-            .log(own)
-            .tallies
-            .join
-            .frozen
-            .add(to_u64(freeze.len()));
-        let used = self.join_under(here, number, buffers, filed * journal.image_cost());
-        drop(guards);
+        log.tallies.join.frozen.add(to_u64(freeze.len()));
+        let images = filed * journal.image_cost();
+        let used = self.join_under(&mut joined, me.number, buffers, images);
+        drop(joined);
         ImageJoin {
-            mark: self.trace_join(number, used),
+            mark: self.trace_join(me.number, used),
             freeze,
         }
     }
 }
 
-/// Notes that the running transaction of this journal is valid only with handle `mark`.
-fn share<E>(joined: &mut Joined<E>, mark: Mark) {
-    let before = joined.images.shared_cost();
-    let marks = &mut joined.images.shared;
-    match marks
-        .iter_mut()
-        .find(|known| known.journal() == mark.journal())
-    {
-        Some(known) => *known = (*known).max(mark),
-        None => marks.push(mark),
+impl<S: Settle> Journal<S> {
+    /// Two-way marks with `theirs`, in whose buffer the change of `me` will be, if that transaction
+    /// runs: says whether it does.
+    fn share(&self, me: &Joining, theirs: TransactionId, marks: &mut Vec<Mark>) -> bool {
+        let running = &self.log(theirs.journal).running;
+        if !running.is(theirs) {
+            return false;
+        }
+        // Both ways: only their image will hold this change.
+        if self.rules.two_way.holds() {
+            let replaced = running.share(me.journal, me.number);
+            // Crash scenario without this mark (model case I15): an earlier transaction of this
+            // journal also changed a buffer of theirs, and is lost with what it depends on. Nothing
+            // names it any more, and half of it survives in their image.
+            if replaced != 0 && replaced < me.first && self.rules.pass_on.holds() {
+                let replaced = Mark::new(me.journal, replaced);
+                if !self.is_valid(replaced) {
+                    marks.push(replaced);
+                }
+            }
+        }
+        let runs = running.is(theirs);
+        if runs {
+            marks.push(Mark::new(theirs.journal, theirs.number));
+        }
+        // Else it has closed in between. It has this mark, or the one after it: needless, harmless.
+        runs
     }
-    joined.room -= i64::from(joined.images.shared_cost() - before);
 }

@@ -5,44 +5,55 @@
 //! changes of *every* handle up to then, and must hold none of them in part. **Structure.** A
 //! joining handle *files* each buffer it changes in its journal's running transaction. If the
 //! running transaction of another journal has the buffer, it stays there and the two transactions
-//! mark each other. A commit waits until no handle is open in the running transactions of its closure,
-//! *closes* them at one moment, then *captures* their buffers and writes notes and images. A handle that changes a buffer which a
+//! mark each other. A commit waits until no handle is open in the running transaction of one journal,
+//! *closes* it, then *captures* its buffers and writes notes and images. Journals commit
+//! independently, each by its own thread where there are threads; a *walk* over marks finds later
+//! what is valid. A handle that changes a buffer which a
 //! closed transaction has not captured yet first *freezes* a copy for it, so that no handle waits
-//! for a commit, and files the buffer anew. Filing is in [`join`], waiting in [`turn`], closing in
-//! [`close`], capturing in [`capture`].
+//! for a commit, and files the buffer anew. Filing is in [`join`] and [`running`], waiting in
+//! [`turn`] and [`task`], closing in [`close`], capturing in [`capture`], what a caller waits for in
+//! [`commit`], validity in [`walk`].
 //!
 //! # Why no image holds part of a handle
 //! **Invariants.**
-//! * Closing takes the lock `joined` of every journal of the closure, so it is fixed there and then;
-//!   all its transactions close together, and none of them can gain a handle of which another holds
-//!   a part.
-//! * A handle joins, under the locks of all journals whose running transactions it touches, before
-//!   it changes a byte; and it holds its buffers until it has changed them. So what a closed
-//!   transaction captures is exactly the handles that had joined.
+//! * A handle joins before it changes a byte, and holds its buffers until it has changed them. So
+//!   what a closed transaction captures is the handles of its journal that had joined, and those of
+//!   others that found it running.
+//! * Of these others it has the marks: they put them before they look whether it runs, and it says
+//!   that it does not before it takes the marks ([`running`]).
 //! * A closed transaction that does not fit one segment is written in pieces, each of which marks
-//!   the next, the last the first: closures and recovery take all of them or none.
+//!   the next, the last the first: recovery takes all of them or none.
 //! * Images are charged like handles, one each: [`crate::space`] holds.
 //!
-//! **Crash.** As with deltas: if a closed set is half written, recovery cuts it back by the marks.
-//! An image carries the versions of its granules; the newest counts, in whatever journal it is.
+//! **Crash.** As with deltas: recovery cuts what is on the medium back by the marks. An image
+//! carries the versions of its granules; the newest counts, in whatever journal it is.
 //!
 //! # Faults of the released Z-Journal
 //! None of them is possible here: recovery is one for all journals, marks stay until *valid* and
-//! the greatest closed set decides; versions order images, no clock does; marks have a length; a
-//! two-way mark is charged to the journal that gets it; cores map to journals modulo their number;
-//! the end of a buffer's life has a version, newer than all before in any journal.
+//! the greatest closed set decides; versions order images, no clock does; marks have a length, and
+//! room of their own in each segment; cores map to journals modulo their number; the end of a
+//! buffer's life has a version, newer than all before in any journal; a commit returns for what is
+//! valid, not for what all journals have committed.
 
 mod capture;
 mod close;
+mod commit;
 mod join;
+mod running;
+mod task;
 mod turn;
+mod view;
+mod walk;
 
 use std::collections::VecDeque;
 
-use dure_sync::{Arc, CoreId, Mutex, MutexGuard};
+use dure_sync::{Arc, CoreId, Mutex};
 
+pub(crate) use running::Running;
+pub use task::CommitTask;
 pub use turn::WriteAccess;
 pub(crate) use turn::{OpenHandle, Phase};
+pub use view::{TransactionState, TransactionView};
 
 pub(crate) use capture::take_closed;
 pub use join::{BufferUse, Change, ImageJoin};
@@ -51,27 +62,22 @@ use super::{Buffer, Records, TransactionId};
 use crate::error::BeginError;
 use crate::format::IMAGE_HEAD_BYTES;
 use crate::handle::Handle;
-use crate::ids::{JournalId, Mark};
 use crate::journal::{Journal, Settle};
-use crate::log::{CAPTURE, JOINED, Joined, Prefix};
-use crate::space::{HANDLE_BYTES, MARK_BYTES, Piece};
+use crate::log::{CAPTURE, Prefix};
+use crate::space::{HANDLE_BYTES, Piece};
 use crate::units::to_u32;
 
 /// The running transaction of a journal and the closed ones that are not written. Protected by
 /// `joined`.
 #[derive(Debug)]
 pub(crate) struct Images {
-    /// Number of the running compound transaction.
-    running: u64,
-    /// The buffers filed in it.
+    /// The buffers filed in the running transaction.
     buffers: Vec<Box<dyn Buffer>>,
-    /// Two-way marks: the last handle of each other journal that changed one of its buffers. Such a
-    /// journal closes whenever this one does, so one mark each is enough.
-    shared: Vec<Mark>,
     /// Handles that have begun and neither joined nor been dropped.
     open: u32,
     /// How far the committer of the journal has come, if there is one.
     phase: Phase,
+    task: task::TaskState,
     closed: VecDeque<Closed>,
     /// Sequence of the next piece.
     sequence: u64,
@@ -112,59 +118,14 @@ struct Work {
 impl Images {
     pub(crate) fn new(head: Head) -> Self {
         Self {
-            running: 1,
             buffers: Vec::new(),
-            shared: Vec::new(),
             open: 0,
             phase: Phase::Running,
+            task: task::TaskState::default(),
             closed: VecDeque::new(),
             sequence: 1,
             head,
         }
-    }
-
-    /// Log bytes of the two-way marks, which are written as a handle of their own.
-    fn shared_cost(&self) -> u32 {
-        match to_u32(self.shared.len()) {
-            0 => 0,
-            marks => HANDLE_BYTES + marks * MARK_BYTES,
-        }
-    }
-}
-
-/// Some journals, ascending, with their `joined` locked.
-struct Guards<'j, E> {
-    ids: Vec<JournalId>,
-    guards: Vec<MutexGuard<'j, JOINED, Joined<E>>>,
-}
-
-impl<'j, E> Guards<'j, E> {
-    /// Locks these; `ids` is sorted.
-    fn lock<S: Settle<Effect = E>>(journal: &'j Journal<S>, ids: Vec<JournalId>) -> Self {
-        let guards = ids.iter().map(|id| journal.log(*id).joined.lock_ordered());
-        Self {
-            guards: guards.collect(),
-            ids,
-        }
-    }
-
-    fn place(&self, id: JournalId) -> Option<usize> {
-        self.ids.binary_search(&id).ok()
-    }
-
-    fn get(&self, id: JournalId) -> Option<&Joined<E>> {
-        self.place(id).map(|place| &*self.guards[place])
-    }
-
-    fn of(&mut self, id: JournalId) -> &mut Joined<E> {
-        let place = self.place(id).expect("the caller has locked it");
-        &mut self.guards[place]
-    }
-
-    /// Unlocks all but one.
-    fn keep(mut self, id: JournalId) -> MutexGuard<'j, JOINED, Joined<E>> {
-        let place = self.place(id).expect("the caller has locked it");
-        self.guards.swap_remove(place)
     }
 }
 

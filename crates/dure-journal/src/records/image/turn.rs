@@ -3,24 +3,21 @@
 //! **Problem.** Many tasks that ask for durability at once must not write a transaction each, and a
 //! transaction must not close in the middle of operations that have begun in it. **Structure.** As
 //! in JBD2, a journal has one running transaction, which handles enter when they begin, and at most
-//! one that is being committed. The task that needs the running one committed and finds no other
-//! committer becomes the *committer*:
+//! one that is being committed, by its *committer*: its thread, or a task that finds no thread:
 //!
 //! | phase | handles that begin | handles that are open | other committers |
 //! |---|---|---|---|
 //! | running | enter | join when they end | one of them may lock |
 //! | locked | wait | are waited for | wait |
-//! | committing | enter the next one | none is left in it | wait, then find theirs valid, or lock the next one, with all that joined meanwhile: group commit |
+//! | committing | enter the next one | none is left in it | wait, then find theirs durable, or lock the next one, with all that joined meanwhile: group commit |
 //!
-//! A commit closes all journals of its closure at one moment, so it locks all of them, and no other.
-//! Open handles may make the closure grow while it waits for them; then it locks more.
+//! All of this is about one journal: others go on, and commit at the same time.
 //!
 //! # Why no task waits for ever
 //! **Invariants.**
 //! * A task with an open handle takes only locks of ranks above [`HANDLE`]; a task that begins a
 //!   handle or commits holds none of these. So an open handle ends without a committer's help.
-//! * A committer that needs a journal which has another committer unlocks its own first: so of two
-//!   committers that need each other's journals, one goes on.
+//! * A committer has one journal, and waits for no other while it has it.
 //! * A locked journal stays locked only until its handles have ended: a full log unlocks it before
 //!   the committer makes room.
 //!
@@ -31,12 +28,7 @@
 
 use dure_sync::{CoreId, HeldRank, MutexGuard};
 
-use super::Guards;
-use super::close::Still;
-use crate::closure::Closure;
-use crate::commit::Slack;
 use crate::error::CommitError;
-use crate::ids::{JournalId, Mark};
 use crate::journal::{Journal, Settle};
 use crate::log::{CoreLog, HANDLE, JOINED, Joined};
 use crate::records::Records;
@@ -55,32 +47,24 @@ pub(crate) enum Phase {
 /// What a handle holds while it is open, if committers wait for handles.
 pub(crate) type OpenHandle = Option<HeldRank<HANDLE>>;
 
-/// Journals that have this committer.
-pub(crate) struct Turn<'j, S: Settle> {
-    journal: &'j Journal<S>,
-    of: Vec<JournalId>,
+/// A journal that has this committer.
+pub(super) struct Turn<'l, E> {
+    log: &'l CoreLog<E>,
+    /// The last handle that is closed.
+    pub(super) upto: u64,
 }
 
-impl<S: Settle> Turn<'_, S> {
-    fn has(&self, id: JournalId) -> bool {
-        self.of.contains(&id)
-    }
-
-    fn set_phase(&self, guards: &mut Guards<'_, S::Effect>, phase: Phase) {
-        for id in &self.of {
-            guards.of(*id).images.phase = phase;
-            self.journal.log(*id).turned.notify_all();
-        }
+impl<E> Turn<'_, E> {
+    fn set(&self, joined: &mut Joined<E>, phase: Phase) {
+        joined.images.phase = phase;
+        self.log.turned.notify_all();
     }
 }
 
-impl<S: Settle> Drop for Turn<'_, S> {
+impl<E> Drop for Turn<'_, E> {
     fn drop(&mut self) {
-        for id in &self.of {
-            let log = self.journal.log(*id);
-            log.joined.lock().images.phase = Phase::Running;
-            log.turned.notify_all();
-        }
+        let mut joined = self.log.joined.lock();
+        self.set(&mut joined, Phase::Running);
     }
 }
 
@@ -104,16 +88,6 @@ impl<S: Settle> Drop for WriteAccess<'_, S> {
         let mut joined = self.log.joined.lock();
         self.journal.end_handle(self.log, &mut joined);
     }
-}
-
-/// What keeps a committer from closing.
-enum Obstacle {
-    /// The closure needs this journal, too.
-    Unlocked(Vec<JournalId>),
-    /// Another task commits it.
-    Committer(JournalId),
-    /// It has open handles.
-    Handles(JournalId),
 }
 
 type Joining<'l, E> = MutexGuard<'l, JOINED, Joined<E>>;
@@ -161,90 +135,35 @@ impl<S: Settle> Journal<S> {
         }
     }
 
-    /// Waits until the running transactions that `roots` need can be closed, and closes them.
-    /// Nothing if another committer has made all of it valid.
-    pub(crate) fn take_turn(
+    /// Waits until the running transaction of a journal can be closed, and closes it. Nothing if
+    /// another committer has made all up to `upto` durable.
+    pub(super) fn take_turn<'l>(
         &self,
-        roots: &[Mark],
-    ) -> Result<Option<(Turn<'_, S>, Closure)>, CommitError> {
+        log: &'l CoreLog<S::Effect>,
+        upto: u64,
+    ) -> Result<Option<Turn<'l, S::Effect>>, CommitError> {
         HeldRank::<HANDLE>::check();
-        let mut turn = Turn {
-            journal: self,
-            of: Vec::new(),
+        let mut joined = log.joined.lock();
+        while joined.images.phase != Phase::Running && log.reached.durable() < upto {
+            joined = log.turned.wait(joined);
+        }
+        if log.reached.durable() >= upto {
+            return Ok(None);
+        }
+        let mut turn = Turn { log, upto };
+        turn.set(&mut joined, Phase::Locked);
+        while upto >= joined.pending.first && joined.images.open > 0 {
+            joined = log.turned.wait(joined);
+        }
+        // Else a checkpoint has closed it.
+        let runs = upto >= joined.pending.first;
+        let closed = match self.check_running() {
+            Ok(()) if runs => self.close_one(log, &mut joined),
+            other => other,
         };
-        let mut ids: Vec<JournalId> = roots.iter().map(|root| root.journal()).collect();
-        loop {
-            self.check_running()?;
-            ids.sort_unstable();
-            ids.dedup();
-            let mut guards = Guards::lock(self, ids.clone());
-            let (mut closure, missing) = self.closure_of(&guards, roots);
-            if closure.is_empty() {
-                drop(guards);
-                return Ok(None);
-            }
-            match turn.lock(&mut guards, &closure, missing) {
-                None => {
-                    let closed = self.close_covered(&mut guards, &mut closure, Slack::Keep);
-                    if closed.is_ok() {
-                        turn.set_phase(&mut guards, Phase::Committing);
-                    }
-                    drop(guards);
-                    return closed.map(|()| Some((turn, closure)));
-                }
-                Some(Obstacle::Unlocked(missing)) => ids.extend(missing),
-                Some(Obstacle::Committer(id) | Obstacle::Handles(id)) => {
-                    let joined = guards.keep(id);
-                    drop(self.log(id).turned.wait(joined));
-                }
-            }
-        }
-    }
-
-    /// The closure as far as it can be seen, and the journals that it needs besides those locked.
-    fn closure_of(
-        &self,
-        guards: &Guards<'_, S::Effect>,
-        roots: &[Mark],
-    ) -> (Closure, Vec<JournalId>) {
-        let still = Still::new(self, guards);
-        let mut closure = Closure::new(self.logs.len());
-        roots.iter().for_each(|root| closure.require(&still, *root));
-        closure.extend(&still);
-        (closure, still.missing.into_inner())
-    }
-}
-
-impl<S: Settle> Turn<'_, S> {
-    /// Locks what of the closure is running. Returns what is still to be waited for.
-    fn lock(
-        &mut self,
-        guards: &mut Guards<'_, S::Effect>,
-        closure: &Closure,
-        missing: Vec<JournalId>,
-    ) -> Option<Obstacle> {
-        if !missing.is_empty() {
-            return Some(Obstacle::Unlocked(missing));
-        }
-        let of = closure.journals();
-        let other = |id: &&JournalId| {
-            let joined = guards
-                .get(**id)
-                .expect("the closure lies in what is locked");
-            joined.images.phase != Phase::Running && !self.has(**id)
-        };
-        if let Some(id) = of.iter().find(other).copied() {
-            self.set_phase(guards, Phase::Running);
-            self.of.clear();
-            return Some(Obstacle::Committer(id));
-        }
-        for id in of {
-            if !self.has(*id) && closure.upto(*id) >= guards.of(*id).pending.first {
-                guards.of(*id).images.phase = Phase::Locked;
-                self.of.push(*id);
-            }
-        }
-        let open = |id: &&JournalId| guards.get(**id).is_some_and(|one| one.images.open > 0);
-        self.of.iter().find(open).map(|id| Obstacle::Handles(*id))
+        turn.set(&mut joined, Phase::Committing);
+        turn.upto = joined.pending.first - 1;
+        drop(joined);
+        closed.map(|()| Some(turn))
     }
 }

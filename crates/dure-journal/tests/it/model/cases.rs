@@ -2,14 +2,18 @@
 
 use dure_sync::amount;
 
-use super::rules::{Data, NodeReuse, Records, RecoveryCrash, Rules};
+use super::rules::{Data, Fsync, NodeReuse, Records, RecoveryCrash, Rules};
 use super::search::search;
+use super::state::CORES;
 
 /// With data blocks an operation writes buffer 0, or both.
 const WITH_DATA: &[u8] = &[0b01, 0b11];
 
 /// One granule of a node, or two nodes.
 const WITH_IMAGES: &[u8] = &[0b001, 0b010, 0b101, 0b110];
+
+/// Core 1 changes nodes that cores 0 and 2 have, a transaction each: one with the node of core 2.
+const MEETING: [&[u8]; CORES] = [&[0b0101], &[0b1001, 0b0100], &[0b1000]];
 
 fn images() -> Rules {
     Rules {
@@ -20,10 +24,11 @@ fn images() -> Rules {
     }
 }
 
-/// `DURE_MODEL_OPS` operations instead of three.
+/// At least `DURE_MODEL_OPS` operations.
 fn sized(mut rules: Rules) -> Rules {
     if let Ok(text) = std::env::var("DURE_MODEL_OPS") {
-        rules.operations = text.parse().expect("DURE_MODEL_OPS is a number");
+        let least = text.parse().expect("DURE_MODEL_OPS is a number");
+        rules.operations = rules.operations.max(least);
     }
     rules
 }
@@ -137,7 +142,7 @@ cases! {
 
 image_cases! {
     /// Whole nodes, two-way marks of running transactions, one-way marks of closed ones, frozen
-    /// copies.
+    /// copies; each transaction closes alone, and validity is found later.
     i0_images_as_they_are: must_hold { operations: 3 }
     i0r_and_recovery_is_cut_off: must_hold_too {
         checkpoints: 0, recovery_crash: RecoveryCrash::BeforeHeader
@@ -151,12 +156,29 @@ image_cases! {
     i4_no_frozen_copies: must_fail { freeze: false }
     /// A copy holds other granules, too, whose last writers are lost.
     i5_marks_of_the_granules_changed_only: must_fail { mark_whole_node: false }
-    /// What the closed one marks goes on, and is not there when the commit returns.
-    i6_only_the_root_closes: must_fail { close_together: false }
+    /// The released fsync: what its transaction marks goes on between the two commits, and the newer
+    /// part of it marks what nobody waits for.
+    i6_fsync_waits_for_commits_in_all_journals: must_fail { fsync: Fsync::AllCommitted }
+    /// The same wait is enough if all close at one moment.
+    i6b_fsync_closes_all_at_one_moment: must_hold_too { fsync: Fsync::ClosedAtOnce }
     i7_pieces_without_marks: must_fail { pieces_mark: false }
     i8_order_of_commits_instead_of_versions: must_fail { by_version: false }
     i9_marks_of_other_cores_only: must_fail { self_marks: false }
     i10_validity_found_inductively: must_fail { greatest: false }
     i11_image_before_its_last_writer_is_valid: must_fail { image_waits_for_valid: false }
     i12_log_reused_before_header_is_durable: must_fail { flush_header_before_reuse: false }
+    /// A crash takes away what was taken for valid.
+    i13_walk_takes_what_is_written_for_durable: must_fail { walk_durable: false }
+    i14_walk_takes_what_is_finished_for_valid: must_fail { walk_transitive: false }
+    /// Core 1's first transaction needs core 2's; its second one shares core 0's, too, which then
+    /// names only the second.
+    i15_replaced_two_way_mark_is_not_passed_on: must_fail {
+        pass_on: false, cores: 3, operations: 4, write_sets_of: Some(MEETING), checkpoints: 0
+    }
+    i16_replaced_two_way_mark_is_passed_on: must_hold {
+        cores: 3, operations: 4, write_sets_of: Some(MEETING), checkpoints: 0
+    }
+    /// An older image in another log is put over a newer one.
+    i17_in_place_without_reclaim_order: must_fail { in_place: true }
+    i18_in_place_with_reclaim_order: must_hold_too { in_place: true, reclaim_order: true }
 }

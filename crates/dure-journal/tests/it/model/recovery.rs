@@ -43,7 +43,7 @@ pub(crate) fn recover(state: &State, medium: &Medium, rules: &Rules) -> Result<R
             Records::Image => {
                 let mut version = base;
                 let half = halves(state, medium, complete, survivors);
-                image::apply(state, rules, (survivors, half), &mut version);
+                image::apply(state, rules, (survivors, half), &mut version)?;
                 version
             }
         };
@@ -80,7 +80,7 @@ fn halves(state: &State, medium: &Medium, complete: TxSet, survivors: TxSet) -> 
         let behind = |id: TxId| id.tid() < usize::from(medium.tail[id.core()]);
         let mut before = (0..id.tid()).map(|tid| TxId::new(id.core(), tid));
         let is_end = before.all(|id| complete.has(id) || behind(id));
-        let marks = state.tx(id).marks;
+        let marks = state.tx(id).needs();
         let mut marked = TxId::all().filter(|mark| marks.has(*mark));
         if is_end && marked.all(|mark| survivors.has(mark) || behind(mark)) {
             halves.add(id);
@@ -134,7 +134,7 @@ fn survivors(state: &State, medium: &Medium, rules: &Rules, complete: TxSet) -> 
     loop {
         let mut next = alive;
         for id in TxId::all().filter(|id| alive.has(*id) && !behind_tail(id)) {
-            let open = TxSet(state.tx(id).marks.0 & !satisfied.0);
+            let open = TxSet(state.tx(id).needs().0 & !satisfied.0);
             if !open.within(next) {
                 next.remove(id);
             }

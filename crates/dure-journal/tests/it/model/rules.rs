@@ -1,5 +1,7 @@
 //! What a case leaves out or changes.
 
+use super::state::CORES;
+
 /// What happens to the version when a node id is used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NodeReuse {
@@ -54,13 +56,30 @@ pub(crate) enum Records {
     Image,
 }
 
+/// What an fsync waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fsync {
+    /// Until a walk has found its transaction valid.
+    Valid,
+    /// For the commit of what runs or is closed in all journals, each closed alone: the released
+    /// Z-Journal.
+    AllCommitted,
+    /// For the commit of all that is closed, all journals at one moment: a commit whose chain does
+    /// not end, and the cut of a checkpoint.
+    ClosedAtOnce,
+}
+
 /// The rules of a case. The default is the journal as it is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
+    /// Cores that do something.
+    pub(crate) cores: usize,
     /// Operations before the search stops.
     pub(crate) operations: usize,
     /// Which sets of buffers an operation may write, as bit sets.
     pub(crate) write_sets: &'static [u8],
+    /// The same, where each core has its own.
+    pub(crate) write_sets_of: Option<[&'static [u8]; CORES]>,
     /// Checkpointed copies before the search stops.
     pub(crate) checkpoints: u8,
     pub(crate) marks: bool,
@@ -97,8 +116,15 @@ pub(crate) struct Rules {
     pub(crate) freeze: bool,
     /// A change marks the last writers of all that its node holds, not only of what it changes.
     pub(crate) mark_whole_node: bool,
-    /// The running transactions of a closure close at one moment.
-    pub(crate) close_together: bool,
+    /// A two-way mark that replaces one of an earlier transaction of its core is passed on to the
+    /// transaction that replaces it.
+    pub(crate) pass_on: bool,
+    /// What an fsync waits for.
+    pub(crate) fsync: Fsync,
+    /// A walk takes what is written for durable only after a flush.
+    pub(crate) walk_durable: bool,
+    /// What a mark names must itself be valid, not only be there.
+    pub(crate) walk_transitive: bool,
     /// The pieces of a transaction mark each other.
     pub(crate) pieces_mark: bool,
 }
@@ -106,8 +132,10 @@ pub(crate) struct Rules {
 impl Default for Rules {
     fn default() -> Self {
         Self {
+            cores: 2,
             operations: 3,
             write_sets: &[0b01, 0b10, 0b11],
+            write_sets_of: None,
             checkpoints: 2,
             marks: true,
             self_marks: true,
@@ -130,7 +158,10 @@ impl Default for Rules {
             two_way: true,
             freeze: true,
             mark_whole_node: true,
-            close_together: true,
+            pass_on: true,
+            fsync: Fsync::Valid,
+            walk_durable: true,
+            walk_transitive: true,
             pieces_mark: true,
         }
     }

@@ -134,7 +134,7 @@ pub(crate) fn search(rules: &Rules) -> Outcome {
 
 fn judge_all(state: &State, rules: &Rules, crashes: &mut u64) -> Result<(), String> {
     let valid = state.valid();
-    if state.is_all_durable() && state.valid_by(rules) != valid {
+    if state.is_all_durable() && state.search_valid(rules) != valid {
         return Err("(d) all is durable, and some of it never becomes valid".into());
     }
     if rules.records == Records::Image {

@@ -1,14 +1,15 @@
 //! The machine: what is in memory, what was written, what is durable.
 
-use super::rules::Rules;
+use super::rules::{Records, Rules};
 
-pub(crate) const CORES: usize = 2;
+/// Most that a case has; [`Rules::cores`] of them do something.
+pub(crate) const CORES: usize = 3;
 /// With `Records::Delta` a buffer is what has a version; with `Records::Image` it is a granule of a
 /// node.
-pub(crate) const BUFFERS: usize = 3;
-pub(crate) const NODES: usize = 2;
+pub(crate) const BUFFERS: usize = 4;
+pub(crate) const NODES: usize = 3;
 /// The buffers of each node, as bit sets.
-pub(crate) const NODE: [u8; NODES] = [0b011, 0b100];
+pub(crate) const NODE: [u8; NODES] = [0b0011, 0b0100, 0b1000];
 /// Transactions a core may have.
 pub(crate) const TIDS: usize = 4;
 pub(crate) const DATA_BLOCKS: usize = 3;
@@ -112,11 +113,19 @@ pub(crate) struct Transaction {
     /// Order of commits over all cores.
     pub(crate) sequence: u8,
     pub(crate) used: bool,
-    // Images: nodes it is to log, as a bit set; those of which it has a copy; the versions in the
-    // copies.
+    // Images: two-way marks, given by other cores while it runs; nodes it is to log, as a bit set;
+    // those of which it has a copy; the versions in the copies.
+    pub(crate) shared: TxSet,
     pub(crate) filed: u8,
     pub(crate) copied: u8,
     pub(crate) copy: [u8; BUFFERS],
+}
+
+impl Transaction {
+    /// What it needs to be valid.
+    pub(crate) fn needs(&self) -> TxSet {
+        TxSet(self.marks.0 | self.shared.0)
+    }
 }
 
 /// What a commit has promised: once the closure is durable, its root is valid.
@@ -164,6 +173,8 @@ pub(crate) struct State {
     pub(crate) sequence: u8,
     /// With images: the transaction in which a node was filed last.
     pub(crate) owner: [Option<TxId>; NODES],
+    /// With images: what walks have found to be valid.
+    pub(crate) found: TxSet,
     /// With images: the last promise to each core.
     pub(crate) promises: [Option<Promise>; CORES],
     // Images, by buffer and version, and the NAT.
@@ -214,11 +225,34 @@ impl State {
 
     /// What the rule of the case takes for valid.
     pub(crate) fn valid_by(&self, rules: &Rules) -> TxSet {
-        if rules.greatest {
-            self.valid()
-        } else {
-            self.valid_inductively()
+        match rules.records {
+            Records::Image => self.found,
+            Records::Delta => self.search_valid(rules),
         }
+    }
+
+    /// What a search finds to be valid, as the rule of the case has it.
+    pub(crate) fn search_valid(&self, rules: &Rules) -> TxSet {
+        if !rules.greatest {
+            return self.valid_inductively();
+        }
+        let done = |id: TxId| {
+            let reached = self.tx(id).reached;
+            reached == Reached::Durable || (!rules.walk_durable && reached == Reached::Written)
+        };
+        let mut valid = self.closed_set(done);
+        if !rules.walk_transitive {
+            // What is marked need only be there.
+            valid = TxSet::default();
+            let there = |id: TxId| done(id) || self.behind_tail(id);
+            for id in TxId::all().filter(|id| self.tx(*id).used && there(*id)) {
+                let marks = self.tx(id).needs();
+                if TxId::all().filter(|mark| marks.has(*mark)).all(there) {
+                    valid.add(id);
+                }
+            }
+        }
+        valid
     }
 
     /// The least set: a transaction joins when all it names have joined.
@@ -231,7 +265,7 @@ impl State {
             let before = valid;
             for id in TxId::all() {
                 let tx = self.tx(id);
-                if tx.used && tx.reached == Reached::Durable && tx.marks.within(before) {
+                if tx.used && tx.reached == Reached::Durable && tx.needs().within(before) {
                     valid.add(id);
                 }
             }
@@ -249,17 +283,22 @@ impl State {
 
     /// The greatest set of durable transactions that is closed under marks.
     pub(crate) fn valid(&self) -> TxSet {
+        self.closed_set(|id| self.tx(id).reached == Reached::Durable)
+    }
+
+    /// The greatest set of used transactions that `may` be in it, and of those behind tails, that is
+    /// closed under marks.
+    fn closed_set(&self, may: impl Fn(TxId) -> bool) -> TxSet {
         let mut valid = TxSet::default();
         for id in TxId::all() {
-            let tx = self.tx(id);
-            if (tx.used && tx.reached == Reached::Durable) || self.behind_tail(id) {
+            if (self.tx(id).used && may(id)) || self.behind_tail(id) {
                 valid.add(id);
             }
         }
         loop {
             let mut next = valid;
             for id in TxId::all().filter(|id| valid.has(*id) && !self.behind_tail(*id)) {
-                if !self.tx(id).marks.within(next) {
+                if !self.tx(id).needs().within(next) {
                     next.remove(id);
                 }
             }

@@ -22,8 +22,11 @@ pub(crate) enum Step {
     },
     /// The running transactions of these become closed.
     Close {
-        root: usize,
         closed: TxSet,
+    },
+    /// Validity is looked for.
+    Walk {
+        found: TxSet,
     },
     Flush,
     CopyBuffer {
@@ -55,7 +58,7 @@ pub(crate) fn successors(state: &State, rules: &Rules) -> Vec<(Step, State)> {
     operations(state, rules, valid, &mut next);
     match rules.records {
         Records::Delta => commits(state, rules, &mut next),
-        Records::Image => image::commits(state, rules, valid, &mut next),
+        Records::Image => image::commits(state, rules, &mut next),
     }
     flush(state, &mut next);
     (0..BUFFERS).for_each(|buffer| checkpoint(state, rules, valid, buffer, &mut next));
@@ -79,8 +82,9 @@ fn operations(state: &State, rules: &Rules, valid: TxSet, next: &mut Vec<(Step, 
     if state.operations.len() >= rules.operations {
         return;
     }
-    for core in 0..CORES {
-        for writes in rules.write_sets.iter().copied() {
+    for core in 0..rules.cores {
+        let sets = rules.write_sets_of.map_or(rules.write_sets, |of| of[core]);
+        for writes in sets.iter().copied() {
             for kind in kinds(rules.node_reuse, writes) {
                 if let Some((operation, after)) = operate(state, rules, valid, core, writes, *kind)
                 {
@@ -361,7 +365,7 @@ fn tails(state: &State, rules: &Rules, valid: TxSet, next: &mut Vec<(Step, State
             let id = TxId::new(core, tid.into());
             state.tx(id).reached == Reached::Durable
                 && valid.has(id)
-                && image::is_covered(state, &nat, id)
+                && image::is_covered(state, rules, &nat, id)
                 && state
                     .operations
                     .iter()

@@ -1,0 +1,209 @@
+//! Commits of compound transactions: each journal alone, until all that a task needs is valid.
+//!
+//! **Problem.** The transaction that an fsync needs is valid only with those it marks, these with
+//! those they mark; and cores must not commit one after another, nor at one moment. **Structure.**
+//! A task asks the journals of all that it needs and that is not durable to commit, each by a
+//! thread of its own if it has one ([`super::task`]), and waits; then it walks over the marks
+//! ([`super::walk`]). What it needs may mark what began meanwhile, so it does this in rounds.
+//!
+//! # A chain that goes on
+//! The released Z-Journal waits for one commit of each journal, and returns for what a crash takes
+//! away (model case I6). To go on until all is valid may take for ever: each round's transactions
+//! share buffers with those that run next. So after [`ROUNDS_MAX`] rounds all close at one moment
+//! (case I6b), as for a checkpoint.
+//!
+//! **Invariants.** A commit returns when its roots are valid; only that of a timer does not wait
+//! for that. **Crash.** What a crash leaves of the transactions is cut back by the marks.
+
+use dure_sync::{HeldRank, current_core};
+
+use crate::closure::{Closure, MarkSource};
+use crate::commit::{Cut, Slack};
+use crate::error::CommitError;
+use crate::ids::{JournalId, Mark};
+use crate::journal::{Journal, Settle};
+use crate::log::HANDLE;
+use crate::trace::TraceEvent;
+
+type Result<T> = std::result::Result<T, CommitError>;
+
+/// Rounds of commits of single journals before all close at one moment.
+const ROUNDS_MAX: u32 = 8;
+
+/// The marks of what had joined at some time.
+struct Before<'j, S: Settle> {
+    journal: &'j Journal<S>,
+    limit: Cut,
+}
+
+impl<S: Settle> MarkSource for Before<'_, S> {
+    fn is_valid(&self, mark: Mark) -> bool {
+        self.journal.is_valid(mark)
+    }
+
+    fn marks_of(
+        &self,
+        journal: JournalId,
+        above: u64,
+        upto: u64,
+        sink: &mut dyn FnMut(Mark),
+    ) -> u64 {
+        // What joins while others are looked at is for the next round: so this ends.
+        let limited = |mark: Mark| {
+            let last = self.limit.last(mark.journal());
+            if last > 0 {
+                sink(Mark::new(mark.journal(), mark.number().min(last)));
+            }
+        };
+        let log = self.journal.log(journal);
+        let joined = log.joined.lock();
+        let mut marks = Vec::new();
+        let mut covered = joined.marks_of_links(above, upto, &mut |mark| marks.push(mark));
+        if covered >= joined.pending.first {
+            // The running transaction counts as a whole.
+            marks.extend_from_slice(&joined.pending.marks);
+            log.running.marks(&mut marks);
+            covered = joined.next() - 1;
+        }
+        drop(joined);
+        marks.into_iter().for_each(limited);
+        covered
+    }
+}
+
+impl<S: Settle> Journal<S> {
+    /// Commits what `roots` need, until it is valid.
+    pub(crate) fn commit_images(&self, roots: impl Iterator<Item = Mark>) -> Result<()> {
+        HeldRank::<HANDLE>::check();
+        let mut roots: Vec<Mark> = roots.collect();
+        for _ in 0..ROUNDS_MAX {
+            self.check_running()?;
+            roots.retain(|root| !self.is_valid(*root));
+            if roots.is_empty() {
+                return Ok(());
+            }
+            self.commit_each(&self.needs_of(&roots))?;
+            if !self.rules.wait_valid.holds() {
+                return Ok(());
+            }
+            self.find_valid(&mut journals_of(&roots).into_iter());
+        }
+        roots.retain(|root| !self.is_valid(*root));
+        self.commit_at_once(&roots, Slack::Keep)
+    }
+
+    /// Commits the last handle that has joined in each of these journals. It may depend on what is
+    /// not durable: then it becomes valid later.
+    pub(crate) fn commit_journals(&self, journals: &[JournalId]) -> Result<()> {
+        let last = |id: &JournalId| (*id, self.log(*id).joined.lock().next() - 1);
+        let upto: Vec<(JournalId, u64)> = journals.iter().map(last).collect();
+        self.commit_each(&upto)?;
+        self.find_valid(&mut journals.iter().copied());
+        Ok(())
+    }
+
+    /// What is not durable of all that `roots` need: the last handle, by journal.
+    fn needs_of(&self, roots: &[Mark]) -> Vec<(JournalId, u64)> {
+        let before = Before {
+            journal: self,
+            limit: self.last_joined(),
+        };
+        let mut closure = Closure::new(self.logs.len());
+        roots
+            .iter()
+            .for_each(|root| closure.require(&before, *root));
+        closure.extend(&before);
+        let needs = closure.journals().iter().map(|id| (*id, closure.upto(*id)));
+        needs
+            .filter(|(id, upto)| self.log(*id).reached.durable() < *upto)
+            .collect()
+    }
+
+    /// All of these at once, as far as their journals have threads.
+    fn commit_each(&self, needs: &[(JournalId, u64)]) -> Result<()> {
+        let asked: Vec<_> = needs
+            .iter()
+            .map(|(id, upto)| self.ask(*id, *upto))
+            .collect();
+        for ((id, upto), asked) in needs.iter().zip(asked) {
+            let done = asked.is_some_and(|asked| self.wait_for(*id, *upto, asked));
+            if !done {
+                self.commit_one(*id, *upto)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The commit of one journal, at least up to handle `upto`, by the caller.
+    pub(super) fn commit_one(&self, id: JournalId, upto: u64) -> Result<()> {
+        let log = self.log(id);
+        let Some(turn) = self.take_turn(log, upto)? else {
+            return Ok(());
+        };
+        let upto = turn.upto;
+        let own = self.journal_of(current_core());
+        self.trace.record(Some(own), || TraceEvent::CommitBegin);
+        self.capture_closed(id, upto);
+        let wrote_ns = self.write_closed(id, upto)?;
+        let mut closure = Closure::new(self.logs.len());
+        closure.require(self, Mark::new(id, upto));
+        self.count_commit(own, &closure);
+        self.flush(&closure, wrote_ns)?;
+        // Its end, also by an error, lets the next committer go on, and those who wait.
+        drop(turn);
+        self.find_valid(&mut std::iter::once(id));
+        self.trace
+            .record(Some(own), || TraceEvent::CommitEnd { journals: 1 });
+        Ok(())
+    }
+
+    /// Commits everything that has joined, closed at one moment; nothing if `roots` are valid.
+    pub(crate) fn commit_at_once(&self, roots: &[Mark], slack: Slack) -> Result<()> {
+        self.check_running()?;
+        let waits = |root: &Mark| !self.is_valid(*root);
+        if !roots.iter().any(waits) {
+            return Ok(());
+        }
+        let runs = |root: &Mark| {
+            let joined = self.log(root.journal()).joined.lock();
+            root.number() >= joined.pending.first
+        };
+        // A checkpoint has closed what it needs.
+        if slack == Slack::Keep || roots.iter().any(runs) {
+            self.close_all(slack)?;
+        }
+        let mut closure = Closure::new(self.logs.len());
+        for log in &self.logs {
+            let last = log.joined.lock().pending.first - 1;
+            if last > 0 {
+                closure.require(self, Mark::new(log.id, last));
+            }
+        }
+        let mut wrote_ns = None;
+        for id in closure.journals() {
+            self.capture_closed(*id, closure.upto(*id));
+            let wrote = self.write_closed(*id, closure.upto(*id))?;
+            wrote_ns = wrote.or(wrote_ns);
+        }
+        self.count_commit(self.journal_of(current_core()), &closure);
+        self.flush(&closure, wrote_ns)?;
+        for id in closure.journals() {
+            // A task that has found it not durable, and is about to wait, waits by now.
+            drop(self.log(*id).joined.lock());
+            self.log(*id).turned.notify_all();
+        }
+        self.find_valid(&mut self.logs.iter().map(|log| log.id));
+        assert!(
+            !self.rules.two_way.holds() || !roots.iter().any(waits),
+            "what closed at one moment marks nothing that runs"
+        );
+        Ok(())
+    }
+}
+
+fn journals_of(roots: &[Mark]) -> Vec<JournalId> {
+    let mut all: Vec<JournalId> = roots.iter().map(|root| root.journal()).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
