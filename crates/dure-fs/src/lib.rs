@@ -22,6 +22,7 @@ pub use dure_store::StoreRules;
 pub use dure_store::alloc::{ActiveLogs, AllocPolicy, Numa, NumaPolicy};
 pub use dure_store::format::name::FileKind;
 pub use dure_store::layout::{FormatOptions, Layout, NodeLog, NvmRegion, Owner};
+pub use dure_store::media::SubmitLockWaits;
 pub use dure_store::node::NodeLock;
 pub use dure_store::{
     Durability, FlushRule, JournalInfo, JournalsInfo, LoggedCounts, RecordPolicy, Recover,
