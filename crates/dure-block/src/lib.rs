@@ -62,7 +62,7 @@ pub use device::{
     share,
 };
 pub use error::{Error, OsError, Result};
-pub use media::{Media, NodeCounters, NvmModel, UnderWay};
+pub use media::{Media, Modules, NodeCounters, NvmModel, UnderWay};
 pub use queue::{
     Counters, FlushPolicy, HW_QUEUES_MAX, HwQueue, Hybrid, LateRequest, LateWatch, Merge, Phase,
     Phases, Queue, QueueConfig, Ticket, Trace, TraceRecord, Typical, Wait,

@@ -47,9 +47,10 @@ pub struct Mount {
     /// time, or reads too), dirty_limit=SIZE|none (bytes of
     /// dirty pages that writers slow down for, half of the cache by default), workers=N (threads in
     /// the background, one for each NUMA node and 8 of its cores by default),
-    /// nvm=auto|off|direct|emulated|optane (a volume on a DAX file is mapped and needs no flush;
-    /// never; or nothing else will do; or any file is treated so, and what is synced survives the end
-    /// of the server, not a power cut; or that, as slow as a module of Optane),
+    /// nvm=auto|off|direct|emulated|optane|optane-interleaved|optane-separate (a volume on a DAX file
+    /// is mapped and needs no flush; never; or nothing else will do; or any file is treated so, and
+    /// what is synced survives the end of the server, not a power cut; or that, as slow as a module
+    /// of Optane, or six, a block on each in turn or each with a part of the volume),
     /// page_cache=dram|nvram|none (files are cached in memory; or so, and what would go to the disk
     /// goes to the volume's persistent memory first; or files are used where they lie, on a volume
     /// wholly in persistent memory), nvram=SIZE, nvram_low=PERCENT and nvram_absorb=all|sync (of

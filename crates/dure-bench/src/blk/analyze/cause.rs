@@ -22,6 +22,8 @@ const WAITED: f64 = 0.01;
 /// Like [`WAITED`], if requests lack tags for longer than they are in the plug: of the requests of
 /// one job only the next waits, and those behind it have not arrived.
 const WAITED_OFTEN: f64 = 0.1;
+/// The share of a lack of tags below which it is no cause, however many waited, in percent.
+const TAG_LEAST: f64 = 5.0;
 /// The share of their cores' time that busy jobs use.
 const CPU_BUSY: f64 = 0.85;
 /// How many times the CPU time that a request takes with one job it may take before something is
@@ -177,7 +179,7 @@ fn cause(points: &[Point], end: usize, load: FixedLoad) -> (Cause, String) {
 fn lack_of_tags(at: &Point, load: FixedLoad) -> Option<(Cause, String)> {
     let (q2g, plug, tag) = (at.share("Q2G"), at.share("plug"), at.share("tag"));
     let (d2c, waits) = (at.share("D2C"), at.tag_waits_share);
-    let often = waits >= WAITED_OFTEN && tag >= plug;
+    let often = waits >= WAITED_OFTEN && tag >= plug.max(TAG_LEAST);
     if !often && (tag < PART_SHOWS || waits < WAITED) {
         return None;
     }

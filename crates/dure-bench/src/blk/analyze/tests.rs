@@ -138,6 +138,7 @@ fn the_plug_is_a_cause_of_its_own() {
     assert_eq!(cause(60.0, 5.0, 0.5), Cause::Plug);
     assert_eq!(cause(5.0, 60.0, 0.05), Cause::Tags);
     assert_eq!(cause(1.0, 8.0, 0.5), Cause::Tags);
+    assert_eq!(cause(0.1, 2.0, 0.2), Cause::Device);
     assert_eq!(cause(10.0, 20.0, 0.05), Cause::Device);
 }
 
