@@ -53,10 +53,11 @@ pub struct Mount {
     /// of Optane, or six, a block on each in turn or each with a part of the volume),
     /// page_cache=dram|nvram|none (files are cached in memory; or so, and what would go to the disk
     /// goes to the volume's persistent memory first; or files are used where they lie, on a volume
-    /// wholly in persistent memory), nvram=SIZE, nvram_low=PERCENT and nvram_absorb=all|sync (of
-    /// page_cache=nvram: how much persistent memory such data may take, half by default; less of that
-    /// free, 25 by default, moves data to the disk; all data goes there before the call returns, or
-    /// what is synced), durability=posix|strict (a call is durable when it is synced; or when it
+    /// wholly in persistent memory), nvram=SIZE, nvram_low=PERCENT|cached and
+    /// nvram_absorb=all|move|sync (of page_cache=nvram: how much persistent memory such data may take,
+    /// half by default; less of that free, 25 by default, or less than holds data, moves data to the
+    /// disk; all data goes there before the call returns, or all and is not in DRAM any more, or what
+    /// is synced), durability=posix|strict (a call is durable when it is synced; or when it
     /// returns, as with page_cache=none by default), trace=EVENTS
     /// (keep so many events of the journals per core, for `dure top --trace`), log=FILE and
     /// log-level=error|warning|info|debug (where the server says why it stopped, and how much),

@@ -21,7 +21,7 @@ mod statistics;
 mod tests;
 
 pub use activity::{Absorbed, Activity};
-pub use nvram::{NvramAbsorb, NvramOptions};
+pub use nvram::{NvramAbsorb, NvramLow, NvramOptions};
 pub use options::{
     AccessTime, Background, CrashGuarantee, DataMode, DirtyLimit, FsyncScope, MountOptions,
     PageCaching, RangeWait,
