@@ -26,7 +26,8 @@ pub struct Mount {
     /// through a ring of io_uring for each core, where the kernel has them, or through /dev/fuse),
     /// ring_policy=idle|other (threads of rings give way to their callers, with SCHED_IDLE, while
     /// that costs nothing; or do not), cache=SIZE, noatime, relatime, strictatime,
-    /// flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4 by
+    /// preset=NAME (the policies of a published system: jbd2, zjournal, f2fs-locks, hybridf2fs-locks,
+    /// nova-locks, pnova-locks or nvram-lfs), flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4 by
     /// default), fsync=closure|all (what an fsync commits: what it depends on, or everything),
     /// alloc=local|global (each core allocates in its own groups, or all at one place),
     /// numa=local|interleave|first (in persistent memory on several NUMA nodes: on the core's own

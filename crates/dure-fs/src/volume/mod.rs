@@ -24,7 +24,7 @@ pub use activity::{Absorbed, Activity};
 pub use nvram::{NvramAbsorb, NvramLow, NvramOptions};
 pub use options::{
     AccessTime, Background, CrashGuarantee, DataMode, DirtyLimit, FsyncScope, MountOptions,
-    PageCaching, RangeWait,
+    PageCaching, Preset, RangeWait, Said,
 };
 pub use rules::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};
 pub use statistics::Statistics;

@@ -81,11 +81,13 @@ impl FileSystem {
         mut options: MountOptions,
         keep: &BTreeSet<Ino>,
     ) -> Result<(FileSystem, Vec<InodeRef>)> {
-        options.check()?;
+        let said = options.said.clone();
+        let explained = |error| said.explained(error);
+        options.check().map_err(explained)?;
         options.read_only = options.is_read_only();
         let mut mount = Mount::begin(device, options.of_store())?;
-        let pages = options.page_caching(mount.media())?;
-        mount.set_durability(options.durability(pages)?);
+        let pages = options.page_caching(mount.media()).map_err(explained)?;
+        mount.set_durability(options.durability(pages).map_err(explained)?);
         if let Some(absorb) = options.absorb(mount.layout())? {
             mount.set_absorb(absorb);
         }

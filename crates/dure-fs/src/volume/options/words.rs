@@ -50,8 +50,20 @@ impl MountOptions {
     /// has that name.
     ///
     /// # Errors
-    /// A sentence that lists the allowed values.
+    /// A sentence that lists the allowed values, or says which preset sets another one.
     pub fn set_policy(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        if key == "preset" {
+            return self.set_preset(value).map(|()| true);
+        }
+        self.said.allows(key, value)?;
+        let is_set = self.set_word(key, value)?;
+        if is_set {
+            self.said.note(key, value);
+        }
+        Ok(is_set)
+    }
+
+    pub(super) fn set_word(&mut self, key: &str, value: &str) -> Result<bool, String> {
         match key {
             "journal" => {
                 let words = [
