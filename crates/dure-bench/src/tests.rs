@@ -175,3 +175,25 @@ fn a_workload_that_does_nothing_is_found_out() {
     let error = run(&Lie, &[()], &targets, &plan(&[1])).unwrap_err();
     assert_eq!(format!("{error:#}"), "lie on copy: nothing was done");
 }
+
+/// `--target dure:DIR,preset=NAME`: on the medium it is for, or refused by its name.
+#[test]
+fn a_target_can_have_a_preset() {
+    let (directory, _targets) = targets();
+    let open =
+        |policies: &str| Target::open(&format!("dure:{},{policies}", directory.path().display()));
+    for policies in ["preset=jbd2", "preset=pnova-locks,nvm=emulated,numa=local"] {
+        open(policies).unwrap().close().unwrap();
+    }
+    for (policies, says) in [
+        (
+            "preset=nova-locks",
+            "preset=nova-locks: it sets page_cache=none",
+        ),
+        ("preset=jbd2,flush=one", "preset=jbd2 sets flush=two"),
+        ("preset=ext5", "preset=ext5: it is jbd2 or"),
+    ] {
+        let why = format!("{:#}", open(policies).err().unwrap());
+        assert!(why.contains(says), "{policies}: {why}");
+    }
+}

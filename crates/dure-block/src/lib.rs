@@ -21,7 +21,8 @@
 //! * A completed write may be lost until a flush that *started after its completion* has
 //!   succeeded. [`Queue::flush`] never returns on behalf of a flush that was already under way.
 //! * An error is reported to every caller it concerns, and nothing is retried.
-//! * Completions run on the core of the caller that waits: there is no thread in this crate.
+//! * Completions run on the core of the caller that waits. No device starts a thread, but a [`null`]
+//!   one that is asked to complete requests elsewhere.
 //! * Cores share no line on the data path except that of a stolen tag.
 //!
 //! **Crash.** After a power cut, what was flushed is there; of the writes since, any subset is,
@@ -61,10 +62,10 @@ pub use device::{
     share,
 };
 pub use error::{Error, OsError, Result};
-pub use media::{Media, NodeCounters, NvmModel, UnderWay};
+pub use media::{Media, Modules, NodeCounters, NvmModel, UnderWay};
 pub use queue::{
-    Counters, FlushPolicy, HwQueue, Hybrid, LateRequest, LateWatch, Merge, Phase, Phases, Queue,
-    QueueConfig, Ticket, Trace, TraceRecord, Typical, Wait,
+    Counters, FlushPolicy, HW_QUEUES_MAX, HwQueue, Hybrid, LateRequest, LateWatch, Merge, Phase,
+    Phases, Queue, QueueConfig, Ticket, Trace, TraceRecord, Typical, Wait,
 };
 pub use request::{Completion, Request, Slot, Stamps};
 

@@ -19,8 +19,8 @@ use dure_sync::{Arc, Topology};
 
 pub use nodes::NodeCounters;
 use nodes::Nodes;
-pub use pace::NvmModel;
 use pace::{Copy, Pace};
+pub use pace::{Modules, NvmModel};
 use since_flush::SinceFlush;
 pub use under_way::UnderWay;
 
@@ -80,7 +80,7 @@ impl Media {
             blocks: part.blocks,
             medium: match part.device.nvm_blocks() {
                 Some(blocks) => Medium::Nvm {
-                    pace: blocks.model().map(|model| Box::new(Pace::new(model))),
+                    pace: Pace::of(&blocks),
                     blocks,
                 },
                 None => Medium::of(Queue::new(part.device, config)),
@@ -240,7 +240,7 @@ impl Media {
     pub fn read(&self, lba: Lba, out: &mut [u8]) -> Result<()> {
         for (index, at, skip, count) in self.pieces(Op::Read, lba, blocks_of(out.len()))? {
             let out = &mut out[bytes(skip)..][..bytes(count)];
-            self.copying(index, Copy::Read(out.len()), |medium| match medium {
+            self.copying((index, at), Copy::Read(out.len()), |medium| match medium {
                 Medium::Blocks { queue, .. } => queue.read(at, out),
                 Medium::Nvm { blocks, .. } => blocks.read(at, out),
             })?;
@@ -248,12 +248,12 @@ impl Media {
         Ok(())
     }
 
-    /// Counts a copy by `run` from or to the medium of a place, and makes it take what the model
-    /// says.
+    /// Counts a copy by `run` from or to a block of the medium of a place, and makes it take what the
+    /// model says.
     #[inline]
     fn copying(
         &self,
-        place: usize,
+        (place, at): (usize, Lba),
         copy: Copy,
         run: impl FnOnce(&Medium) -> Result<()>,
     ) -> Result<()> {
@@ -263,7 +263,7 @@ impl Media {
         match medium {
             Medium::Nvm {
                 pace: Some(pace), ..
-            } => pace.around(copy, is_remote, || run(medium)),
+            } => pace.around(at, copy, is_remote, || run(medium)),
             Medium::Nvm { pace: None, .. } | Medium::Blocks { .. } => run(medium),
         }
     }
@@ -276,7 +276,7 @@ impl Media {
     pub fn read_part(&self, (lba, within): (Lba, usize), out: &mut [u8]) -> Result<()> {
         assert!(within + out.len() <= BLOCK_BYTES, "a part of one block");
         for (index, at, _, _) in self.pieces(Op::Read, lba, 1)? {
-            self.copying(index, Copy::Read(out.len()), |medium| match medium {
+            self.copying((index, at), Copy::Read(out.len()), |medium| match medium {
                 Medium::Blocks { queue, .. } => {
                     let mut block = BlockBuf::zeroed(1);
                     queue.read(at, block.as_mut_slice())?;
@@ -306,17 +306,21 @@ impl Media {
         for (index, at, skip, count) in self.pieces(Op::Write, lba, blocks_of(data.len()))? {
             let (begin, whole) = (bytes(skip), bytes(skip + count));
             let end = used.next_multiple_of(LINE_BYTES).clamp(begin, whole);
-            self.copying(index, Copy::Write(end - begin), |medium| match medium {
-                Medium::Blocks { queue, since } => {
-                    let written = queue.write(at, &data[begin..whole], WriteFlags::NONE);
-                    if self.places.len() > 1 {
-                        since.wrote();
+            self.copying(
+                (index, at),
+                Copy::Write(end - begin),
+                |medium| match medium {
+                    Medium::Blocks { queue, since } => {
+                        let written = queue.write(at, &data[begin..whole], WriteFlags::NONE);
+                        if self.places.len() > 1 {
+                            since.wrote();
+                        }
+                        written
                     }
-                    written
-                }
-                Medium::Nvm { .. } if begin == end => Ok(()),
-                Medium::Nvm { blocks, .. } => blocks.write(at, &[&data[begin..end]]),
-            })?;
+                    Medium::Nvm { .. } if begin == end => Ok(()),
+                    Medium::Nvm { blocks, .. } => blocks.write(at, &[&data[begin..end]]),
+                },
+            )?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ pub(crate) const REAPING_RANK: u8 = 210;
 pub(crate) const SUBMITTING_RANK: u8 = 212;
 /// When the channels of a slow device are free.
 pub(crate) const CHANNELS_RANK: u8 = 224;
-/// Requests of a core that a slow device delays.
+/// Requests of a core that a slow device delays, or that a null device completes later.
 pub(crate) const LANE_RANK: u8 = 223;
 /// Requests a recording device holds back.
 pub(crate) const HELD_RANK: u8 = 225;

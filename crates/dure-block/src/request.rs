@@ -34,6 +34,9 @@ pub struct Stamps {
     pub dispatched_ns: u64,
     /// C: it completed.
     pub completed_ns: u64,
+    /// How long it was held up by a lack of tags, between Q and G: its own wait, and those of the
+    /// requests that left its plug before it.
+    pub tag_wait_ns: u64,
 }
 
 /// A request that completed.
@@ -169,8 +172,9 @@ impl Request {
         }
     }
 
-    /// It has a tag, and goes to the device.
-    pub(crate) fn tagged(&mut self, tag: Tag) {
+    /// It has a tag, which it or those before it in the plug waited for so long, and goes to the
+    /// device.
+    pub(crate) fn tagged(&mut self, tag: Tag, waited_ns: u64) {
         let inner = self.inner_mut();
         inner.tag = Some(tag);
         if inner.context.is_traced() {
@@ -178,8 +182,10 @@ impl Request {
             let now = clock::monotonic_ns();
             let mut members = inner.plugged.members.iter();
             let first = members.find(|member| member.merged_ns == 0);
+            let queued_ns = first.map_or(now, |first| first.queued_ns);
             inner.stamps = Stamps {
-                queued_ns: first.map_or(now, |first| first.queued_ns),
+                queued_ns,
+                tag_wait_ns: waited_ns.min(now.saturating_sub(queued_ns)),
                 tagged_ns: now,
                 inserted_ns: now,
                 ..Stamps::default()

@@ -22,6 +22,7 @@ pub use dure_store::StoreRules;
 pub use dure_store::alloc::{ActiveLogs, AllocPolicy, Numa, NumaPolicy};
 pub use dure_store::format::name::FileKind;
 pub use dure_store::layout::{FormatOptions, Layout, NodeLog, NvmRegion, Owner};
+pub use dure_store::media::SubmitLockWaits;
 pub use dure_store::node::NodeLock;
 pub use dure_store::snapshot::SnapshotInfo;
 pub use dure_store::{
@@ -38,7 +39,8 @@ pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
 pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};
 pub use volume::{
     Absorbed, AccessTime, Activity, Background, CrashGuarantee, DataMode, DirtyLimit, FileSystem,
-    FsyncScope, MountOptions, NvramAbsorb, NvramOptions, PageCaching, RangeWait, Statistics,
+    FsyncScope, MountOptions, NvramAbsorb, NvramLow, NvramOptions, PageCaching, Preset, RangeWait,
+    Said, Statistics,
 };
 #[doc(hidden)]
 pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};

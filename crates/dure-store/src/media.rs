@@ -15,7 +15,8 @@ use dure_block::{
     QueueConfig, Result, UnderWay, Wait,
 };
 use dure_journal::LogMedium;
-use dure_sync::{Arc, Mutex, Topology};
+use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::{Arc, CachePadded, Mutex, MutexGuard, Topology, clock};
 
 use crate::ranks::SUBMITTING;
 use crate::units::BlockNo;
@@ -34,7 +35,7 @@ pub enum VolumeMedia {
 /// The queues in front of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueShape {
-    /// How many, at least 1; no more are made than there are cores.
+    /// How many: 1 .. 1024.
     pub hw_queues: u32,
     /// Requests that each lets into the device at once: 1 .. 2^20.
     pub nr_requests: u32,
@@ -88,6 +89,37 @@ impl Default for QueueShape {
     }
 }
 
+/// What tasks waited for the submission lock.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct SubmitLockWaits {
+    /// Requests that found it taken.
+    pub waits: u64,
+    /// How long they waited.
+    pub wait_ns: u64,
+    /// The CPU time of their tasks meanwhile: spinning, going to sleep and waking up.
+    pub cpu_ns: u64,
+}
+
+impl SubmitLockWaits {
+    /// Those after `before`, which was read of the same volume.
+    #[must_use]
+    pub fn since(self, before: SubmitLockWaits) -> SubmitLockWaits {
+        SubmitLockWaits {
+            waits: self.waits - before.waits,
+            wait_ns: self.wait_ns - before.wait_ns,
+            cpu_ns: self.cpu_ns - before.cpu_ns,
+        }
+    }
+}
+
+/// Adds up [`SubmitLockWaits`]. Written by tasks that waited. Relaxed: statistics.
+#[derive(Debug, Default)]
+struct Waits {
+    waits: AtomicU64,
+    wait_ns: AtomicU64,
+    cpu_ns: AtomicU64,
+}
+
 /// Where the blocks of a volume lie, and how requests are made there.
 #[derive(Debug)]
 pub struct Region {
@@ -97,6 +129,7 @@ pub struct Region {
     merge: BlockMerge,
     submit_lock: SubmitLock,
     submitting: Mutex<SUBMITTING, ()>,
+    waits: CachePadded<Waits>,
 }
 
 impl Region {
@@ -120,6 +153,7 @@ impl Region {
             merge: shape.merge,
             submit_lock: shape.submit_lock,
             submitting: Mutex::new(()),
+            waits: CachePadded::default(),
         })
     }
 
@@ -137,6 +171,7 @@ impl Region {
             merge: self.merge,
             submit_lock: self.submit_lock,
             submitting: Mutex::new(()),
+            waits: CachePadded::default(),
         })
     }
 
@@ -354,11 +389,37 @@ impl Region {
         LogMedium::on(self.media.clone())
     }
 
+    /// What tasks waited for the submission lock; `None` if there is none.
+    #[must_use]
+    pub fn submit_lock_waits(&self) -> Option<SubmitLockWaits> {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (self.submit_lock != SubmitLock::None).then(|| SubmitLockWaits {
+            waits: get(&self.waits.waits),
+            wait_ns: get(&self.waits.wait_ns),
+            cpu_ns: get(&self.waits.cpu_ns),
+        })
+    }
+
     /// Makes a request; no other one is made meanwhile if the policy is one of `locked`.
     fn make<T>(&self, locked: &[SubmitLock], request: impl FnOnce(&Media) -> T) -> T {
         let _alone = locked
             .contains(&self.submit_lock)
-            .then(|| self.submitting.lock());
+            .then(|| self.exclude_others());
         request(&self.media)
+    }
+
+    /// Takes the submission lock, and counts what it took.
+    #[cold]
+    fn exclude_others(&self) -> MutexGuard<'_, SUBMITTING, ()> {
+        if let Some(alone) = self.submitting.try_lock() {
+            return alone;
+        }
+        let (begun_ns, cpu_ns) = (clock::monotonic_ns(), clock::thread_cpu_ns());
+        let alone = self.submitting.lock();
+        let add = |counter: &AtomicU64, by| counter.fetch_add(by, Ordering::Relaxed);
+        add(&self.waits.waits, 1);
+        add(&self.waits.wait_ns, clock::monotonic_ns() - begun_ns);
+        add(&self.waits.cpu_ns, clock::thread_cpu_ns() - cpu_ns);
+        alone
     }
 }

@@ -58,6 +58,13 @@ pub fn monotonic_ns() -> u64 {
     backend::monotonic_ns()
 }
 
+/// CPU time that this thread has used, in nanoseconds. A virtual task has no such time: all that
+/// passes counts.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    backend::thread_cpu_ns()
+}
+
 crate::task_local! {
     /// The time of day that this task is told instead of the real one.
     static PRETENDED: Cell<Option<Timestamp>> = const { Cell::new(None) };

@@ -101,8 +101,8 @@ fn places(path: &Path, head: &Head, regions: &[PathBuf]) -> Result<Vec<PathBuf>,
 fn used_as(kind: MediumKind, nvm: Nvm) -> Nvm {
     match (kind, nvm) {
         (MediumKind::Nvm, nvm) => nvm,
-        (MediumKind::Block, Nvm::Off | Nvm::Emulated | Nvm::Optane) => Nvm::Off,
         (MediumKind::Block, Nvm::Auto | Nvm::Direct) => Nvm::Auto,
+        (MediumKind::Block, _) => Nvm::Off,
     }
 }
 

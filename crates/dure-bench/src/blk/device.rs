@@ -12,12 +12,13 @@ use dure_block::delay::{DelayDevice, Model};
 use dure_block::file::{
     Allocation, Buffers, FileDevice, OpenOptions, RingOptions, create_image, open_file,
 };
-use dure_block::null::NullDevice;
+use dure_block::null::{Irq, NullDevice};
 use dure_block::ram::RamDevice;
 use dure_block::{Device, Io, Lba, WriteFlags, file, share};
 use dure_sync::Arc;
 
-use super::load::{Engine, Waiting, Work, block_bytes};
+use super::choices::{Engine, Waiting};
+use super::load::{Work, block_bytes};
 
 /// Size of a device in memory.
 const MEMORY_BYTES: u64 = 256 << 20;
@@ -27,8 +28,15 @@ const FILL_BLOCKS: u64 = 256;
 /// Opens the device for at most so many jobs.
 pub(super) fn open(args: &Work, jobs: u16) -> Result<Arc<dyn Device>> {
     let blocks = args.size.unwrap_or(MEMORY_BYTES) / block_bytes();
+    let irq = args.irq.policy()?;
+    if irq != Irq::None && args.device != "null" {
+        bail!("{}: --irqmode is for null", args.device);
+    }
     match args.device.as_str() {
-        "null" => Ok(slowed(share(NullDevice::new("null", blocks)), args)),
+        "null" => {
+            let null = NullDevice::with_irq("null", blocks, irq);
+            Ok(slowed(share(null), args))
+        }
         "ram" => {
             let ram = RamDevice::new("ram", blocks);
             if args.rw.reads() {

@@ -14,10 +14,9 @@ use dure_sync::{Arc, CoreId, core_count, thread};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::choices::{Engine, IrqArgs, MergeKind, Pattern, PollOf, RingArgs, WaitArgs, Waiting};
 use super::device;
-use super::load::{
-    Engine, MergeKind, Pattern, PollOf, RingArgs, WaitArgs, Waiting, Work, bytes, drive,
-};
+use super::load::{Work, bytes, drive};
 
 /// `dure blk export`.
 #[derive(Debug, Clone, clap::Args)]
@@ -36,7 +35,7 @@ pub struct Export {
     #[arg(long)]
     pub read_only: bool,
     /// Hardware queues, each served by a thread.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub hw_queues: u16,
     /// Requests of each hardware queue that are under way at once.
     #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -148,6 +147,10 @@ impl Export {
             sort: false,
             delay: self.delay,
             drive: self.drive,
+            irq: IrqArgs {
+                irqmode: 0,
+                completion_nsec: None,
+            },
             // It is what programs do with the block device that changes it.
             overwrite: true,
         }

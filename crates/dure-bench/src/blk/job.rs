@@ -16,7 +16,8 @@ use dure_sync::random::Seeded;
 use dure_sync::{Arc, clock};
 use hdrhistogram::Histogram;
 
-use super::load::{Load, Pattern, block_bytes};
+use super::choices::Pattern;
+use super::load::{Load, block_bytes};
 use crate::interrupt;
 use crate::measure::histogram;
 

@@ -9,16 +9,13 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
 use dure_block::delay::Model;
-use dure_block::{
-    BLOCK_BYTES, Device, Hybrid, LateWatch, Merge, Queue, QueueConfig, Trace, Typical, Wait,
-};
+use dure_block::{BLOCK_BYTES, Device, HW_QUEUES_MAX, LateWatch, Merge, Queue, QueueConfig, Trace};
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::{Arc, clock, core_count, thread};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
 
+use super::choices::{Engine, IrqArgs, MergeKind, Pattern, RingArgs, WaitArgs};
 use super::device;
 use super::job::{Access, Job, Tally};
 use crate::interrupt;
@@ -32,142 +29,11 @@ const TICK: Duration = Duration::from_millis(50);
 /// A request that has not returned for so long is told.
 const LATE: Duration = Duration::from_secs(5);
 
-/// Which blocks, and what is done with them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Pattern {
-    /// Reads, one after the other.
-    Read,
-    /// Writes, one after the other.
-    Write,
-    /// Reads of random blocks.
-    #[value(name = "randread")]
-    RandRead,
-    /// Writes of random blocks.
-    #[value(name = "randwrite")]
-    RandWrite,
-    /// Reads and writes of random blocks, half of each.
-    #[value(name = "randrw")]
-    RandRw,
-}
-
-impl Pattern {
-    pub(super) fn writes(self) -> bool {
-        !matches!(self, Self::Read | Self::RandRead)
-    }
-
-    pub(super) fn reads(self) -> bool {
-        !matches!(self, Self::Write | Self::RandWrite)
-    }
-}
-
-/// How submitted requests reach the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// `io_uring` where the kernel has it, else plain system calls.
-    Auto,
-    /// Plain system calls, one after the other.
-    Psync,
-    /// Plain system calls, one after the other; the caller polls the device (`RWF_HIPRI`).
-    Pvsync2,
-    /// `libaio`.
-    Libaio,
-    /// `io_uring`.
-    #[value(name = "io_uring")]
-    #[serde(rename = "io_uring")]
-    Uring,
-}
-
-/// Which bios that are submitted together are merged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MergeKind {
-    /// None.
-    None,
-    /// One that continues a request.
-    Back,
-    /// One that a request continues.
-    Front,
-    /// Both.
-    Both,
-}
-
-/// How a job waits for completions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Waiting {
-    /// Asleep.
-    Sleep,
-    /// Looking for them.
-    Poll,
-    /// Asleep for a share of the usual time, then looking.
-    Hybrid,
-}
-
-/// The time of which a share is slept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PollOf {
-    /// The mean.
-    Mean,
-    /// The minimum.
-    Min,
-}
-
-/// The options of a ring.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub struct RingArgs {
-    /// With io_uring, poll the device instead of being interrupted (IOPOLL).
-    #[arg(long)]
-    pub hipri: bool,
-    /// With io_uring, let a thread of the kernel take requests (SQPOLL).
-    #[arg(long)]
-    pub sqthread_poll: bool,
-    /// With io_uring, register the file and the buffers with the kernel.
-    #[arg(long)]
-    pub registered: bool,
-}
-
-/// How jobs wait.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub struct WaitArgs {
-    /// How jobs wait for completions.
-    #[arg(long, value_enum, default_value_t = Waiting::Sleep)]
-    pub poll: Waiting,
-    /// The share of the usual time that --poll hybrid sleeps, in percent.
-    #[arg(long, default_value_t = 50, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub poll_share: u8,
-    /// The usual time: the mean or minimum of the last period.
-    #[arg(long, value_enum, default_value_t = PollOf::Mean)]
-    pub poll_of: PollOf,
-    /// That period, in milliseconds.
-    #[arg(long, default_value_t = 100, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    pub poll_period: u64,
-}
-
-impl WaitArgs {
-    fn policy(self) -> Wait {
-        match self.poll {
-            Waiting::Sleep => Wait::Sleep,
-            Waiting::Poll => Wait::Poll,
-            Waiting::Hybrid => Wait::Hybrid(Hybrid {
-                share_percent: self.poll_share,
-                of: match self.poll_of {
-                    PollOf::Mean => Typical::Mean,
-                    PollOf::Min => Typical::Minimum,
-                },
-                period: Duration::from_millis(self.poll_period),
-            }),
-        }
-    }
-}
-
 /// What is done, and on what.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Work {
-    /// null (completes at once), ram, or a block device or file; a file that is not there is made
-    /// (see --size).
+    /// null (completes at once, see --irqmode), ram, or a block device or file; a file that is not
+    /// there is made (see --size).
     #[arg(long, value_name = "DEVICE", default_value = "null")]
     pub device: String,
     /// Which blocks, and what is done with them.
@@ -207,6 +73,9 @@ pub struct Work {
     /// sheet): 960-pro, 970-evo, 983-zet, sz985 or intel-750.
     #[arg(long, value_name = "DRIVE", value_parser = drive)]
     pub drive: Option<Model>,
+    /// Who completes requests of null.
+    #[command(flatten)]
+    pub irq: IrqArgs,
     /// Write to the file or block device although it is there; its content is lost.
     #[arg(long)]
     pub overwrite: bool,
@@ -222,8 +91,8 @@ pub struct Load {
     /// requests.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub jobs: u16,
-    /// Hardware queues; no more than there are cores are made.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    /// Hardware queues. If there are more than cores, each core has several, which it uses in turn.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(HW_QUEUES_MAX)))]
     pub hw_queues: u32,
     /// Tags of each hardware queue: how many of its requests may be in the device.
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]

@@ -8,6 +8,7 @@
 //! file that was made for the run stays behind.
 
 pub mod analyze;
+mod choices;
 mod device;
 pub mod export;
 mod job;
@@ -22,8 +23,9 @@ pub mod trace;
 use anyhow::Result;
 
 use crate::interrupt;
+pub use choices::{Engine, Pattern};
 use load::Stamping;
-pub use load::{Engine, Load, Pattern, Work};
+pub use load::{Load, Work};
 use report::Report;
 
 /// `dure bench blk`.

@@ -2,7 +2,7 @@
 //!
 //! **Structure.** Rows that serde prints for programs, a table of them for people.
 //! **Invariants.** Shares are of the time between Q and C of all requests. Q2Q overlaps the others and
-//! has none. **On a crash** nothing is kept.
+//! has none; `plug` and `tag` are the two parts of Q2G. **On a crash** nothing is kept.
 
 use comfy_table::Table;
 use dure_block::{Phase, Phases};
@@ -38,6 +38,8 @@ pub(crate) fn rows(phases: &Phases) -> Vec<PhaseRow> {
     let rows = [
         row("Q2Q", phases.q2q),
         row("Q2G", phases.q2g),
+        row("plug", phases.plug),
+        row("tag", phases.tag),
         row("G2I", phases.g2i),
         row("Q2M", phases.q2m),
         row("I2D", phases.i2d),

@@ -8,11 +8,13 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use dure_block::{Phases, Queue};
+use dure_fs::SubmitLockWaits;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::choices::{Engine, Pattern};
 use super::job::Tally;
-use super::load::{Done, Engine, Load, Pattern};
+use super::load::{Done, Load};
 use super::phases::{self, PhaseRow};
 use crate::measure::{f64_of, histogram};
 use crate::report::{Columns, plain_table};
@@ -67,6 +69,33 @@ pub(super) struct Report {
     pub(super) merges: u64,
     phases: Vec<PhaseRow>,
     hw_queues: Vec<HwQueueReport>,
+    /// Of a volume that has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) submit_lock: Option<LockReport>,
+}
+
+/// The waits for the submission lock of a volume.
+#[derive(Debug, Serialize)]
+pub(super) struct LockReport {
+    pub(super) waits: u64,
+    /// The share of the jobs' CPU time that they took, in percent.
+    pub(super) cpu_share: f64,
+    /// The share of the jobs' time, in percent.
+    pub(super) time_share: f64,
+}
+
+impl LockReport {
+    /// The waits of these jobs.
+    fn new(waits: SubmitLockWaits, done: &Done) -> Self {
+        let cpu_ns: u64 = done.tallies.iter().map(|tally| tally.cpu.used_ns).sum();
+        let jobs = u64::try_from(done.tallies.len()).expect("at most 4096 jobs");
+        let share = |part: u64, of: u64| 100.0 * f64_of(part) / f64_of(of.max(1));
+        Self {
+            waits: waits.waits,
+            cpu_share: share(waits.cpu_ns, cpu_ns),
+            time_share: share(waits.wait_ns, done.ns * jobs),
+        }
+    }
 }
 
 impl Report {
@@ -91,10 +120,18 @@ impl Report {
         report
     }
 
-    /// What `load` did on files of a volume with these policies.
-    pub(super) fn of_files(load: &Load, policies: &str, done: Done) -> Self {
+    /// What `load` did on files of a volume with these policies, and how it waited for the
+    /// submission lock, if there is one.
+    pub(super) fn of_files(
+        load: &Load,
+        policies: &str,
+        done: Done,
+        waits: Option<SubmitLockWaits>,
+    ) -> Self {
+        let submit_lock = waits.map(|waits| LockReport::new(waits, &done));
         Self {
             through_fs: Some(policies.to_owned()),
+            submit_lock,
             ..Self::plain(load, done)
         }
     }
@@ -123,7 +160,21 @@ impl Report {
             merges: 0,
             phases: Vec::new(),
             hw_queues: Vec::new(),
+            submit_lock: None,
         }
+    }
+
+    /// The share of a phase, in percent.
+    #[cfg(test)]
+    pub(super) fn share(&self, phase: &str) -> f64 {
+        let row = self.phases.iter().find(|row| row.phase == phase);
+        row.and_then(|row| row.share).unwrap_or(0.0)
+    }
+
+    /// Number of hardware queues.
+    #[cfg(test)]
+    pub(super) fn hw_queues(&self) -> usize {
+        self.hw_queues.len()
     }
 
     /// For people.
@@ -164,6 +215,16 @@ impl Report {
             let _ = write!(
                 text,
                 "\nhardware queue {number} ({cores}, {tags}): {reads}, {writes}, {waits} for a tag"
+            );
+        }
+        if let Some(lock) = &self.submit_lock {
+            let _ = write!(
+                text,
+                "\nsubmission lock: {}, which took {:.1} % of the jobs' CPU time and {:.1} % of \
+                 their time",
+                Count::of(lock.waits, "wait"),
+                lock.cpu_share,
+                lock.time_share
             );
         }
         text

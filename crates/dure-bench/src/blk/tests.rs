@@ -57,6 +57,57 @@ fn sequential_requests_merge_and_few_tags_make_jobs_wait() {
     assert_eq!(plain.merges, 0);
 }
 
+/// null completes within submission unless it is told not to: only then tags run out.
+#[test]
+fn tags_of_null_run_out_when_another_thread_completes() {
+    let run = |how: &str| {
+        let line = "--device null --nr-requests 4 --iodepth 16 --seconds 0.2 --phases";
+        run_line(&format!("{line} {how}")).unwrap()
+    };
+    let share = |report: &Report, name| report.share(name);
+    // One job: of several, one may be preempted while it has a tag.
+    let at_once = run("--jobs 1 --irqmode 0");
+    assert_eq!((at_once.tag_waits, share(&at_once, "tag")), (0, 0.0));
+    for irq in ["--irqmode 1", "--irqmode 2 --completion-nsec 200000"] {
+        let report = run(&format!("--jobs 8 {irq}"));
+        assert!(report.tag_waits > 0, "{irq}");
+        assert!(share(&report, "Q2G") > 50.0, "{irq}: {report:?}");
+        assert!(share(&report, "tag") > 45.0, "{irq}: {report:?}");
+    }
+    // Bios of one call that merge could wait for one another in the plug, for no tag.
+    let plug = run("--jobs 1 --irqmode 0 --merge --rw randwrite");
+    assert!(share(&plug, "plug") > 25.0, "{plug:?}");
+    assert_eq!((plug.tag_waits, share(&plug, "tag")), (0, 0.0));
+}
+
+#[test]
+fn there_are_as_many_device_queues_as_asked_for() {
+    for queues in [1, 2, 3, 120, 1024] {
+        let line = format!("--device null --hw-queues {queues} --jobs 3 --seconds 0.05");
+        let report = run_line(&line).unwrap();
+        assert_eq!(report.hw_queues(), queues);
+    }
+}
+
+/// The lock is named with what it costs, and only if there is one.
+#[test]
+fn the_cost_of_the_submission_lock_is_told() {
+    let line = |policies: &str| {
+        let line = "--device ram --size 64M --seconds 0.2 --rw randread --jobs 4 --delay 50";
+        run_line(&format!("{line} --through-fs{policies}")).unwrap()
+    };
+    let locked = line("=submit_lock=all");
+    let lock = locked.submit_lock.as_ref().unwrap();
+    assert!(lock.waits > 0 && lock.cpu_share > 0.0 && lock.time_share > 0.0);
+    assert!(
+        lock.cpu_share < 100.0 && lock.time_share < 100.0,
+        "{lock:?}"
+    );
+    assert!(locked.text().contains("submission lock: "));
+    let free = line("");
+    assert!(free.submit_lock.is_none() && !free.text().contains("submission lock"));
+}
+
 #[test]
 fn a_file_that_is_there_is_not_written_unasked() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,6 +184,10 @@ fn what_cannot_be_measured_is_refused() {
         "--device null --jobs 0",
         "--device null --nr-requests 0",
         "--device null --hw-queues 0",
+        "--device null --hw-queues 1025",
+        "--device null --irqmode 3",
+        "--device null --irqmode 1 --completion-nsec 5",
+        "--device ram --irqmode 1",
         "--device null --seconds 0",
         "--device null --size 8K --bs 8K --jobs 2 --seconds 0.02",
     ] {

@@ -10,12 +10,13 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use dure_fs::{FileSystem, FormatOptions, InodeRef, NewInode, Stamp, SyncScope};
+use dure_fs::{FileSystem, FormatOptions, InodeRef, NewInode, Stamp, SubmitLockWaits, SyncScope};
 use dure_sync::Arc;
 
+use super::choices::Pattern;
 use super::device;
 use super::job::{Access, Job};
-use super::load::{self, Done, Load, Pattern, block_bytes};
+use super::load::{self, Done, Load, block_bytes};
 use super::report::Report;
 use crate::target::options_of;
 
@@ -58,10 +59,12 @@ pub(super) fn measure(load: &Load, policies: &str) -> Result<Report> {
     let closed = fs.close();
     let done = done?;
     closed?;
-    Ok(Report::of_files(load, policies, done))
+    let (done, waits) = done;
+    Ok(Report::of_files(load, policies, done, waits))
 }
 
-fn run(load: &Load, fs: &Arc<FileSystem>, size: u64) -> Result<Done> {
+/// What the jobs did, and how they waited for the submission lock.
+fn run(load: &Load, fs: &Arc<FileSystem>, size: u64) -> Result<(Done, Option<SubmitLockWaits>)> {
     let files = (0..load.jobs).map(|number| new_file(fs, number, size));
     let files: Vec<InodeRef> = files.collect::<Result<_>>()?;
     fs.checkpoint_now()?;
@@ -69,7 +72,10 @@ fn run(load: &Load, fs: &Arc<FileSystem>, size: u64) -> Result<Done> {
         let file = files[usize::from(number)].clone();
         Job::new(load, Access::File(Arc::clone(fs), file), number, size)
     };
-    load::run_jobs(load, job, load::show)
+    let before = fs.activity().submit_lock.unwrap_or_default();
+    let done = load::run_jobs(load, job, load::show)?;
+    let waits = fs.activity().submit_lock;
+    Ok((done, waits.map(|waits| waits.since(before))))
 }
 
 /// A file of `size` blocks that are on the device.

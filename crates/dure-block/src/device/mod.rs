@@ -2,7 +2,7 @@
 //!
 //! | device | stores | use |
 //! |---|---|---|
-//! | [`null`] | nothing | the cost of the layers above |
+//! | [`null`] | nothing | the cost of the layers above; few tags |
 //! | [`ram`] | in memory, sparse | tests, the simulator, in-memory volumes |
 //! | [`mod@file`] | in an image file or block device | volumes |
 //! | [`nvm`] | in persistent memory, mapped | volumes on DAX files |

@@ -36,13 +36,26 @@ pub enum Nvm {
     Emulated,
     /// Like `Emulated`, as slow as [`NvmModel::OPTANE`]: for measurements.
     Optane,
+    /// Like `Optane`, with [`NvmModel::OPTANE_INTERLEAVED`].
+    OptaneInterleaved,
+    /// Like `Optane`, with [`NvmModel::OPTANE_SEPARATE`].
+    OptaneSeparate,
 }
 
 impl Nvm {
     /// The names of all values, for messages.
-    pub const NAMES: &'static str = "auto, off, direct, emulated or optane";
+    pub const NAMES: &'static str =
+        "auto, off, direct, emulated, optane, optane-interleaved or optane-separate";
 
-    const ALL: [Nvm; 5] = [Nvm::Auto, Nvm::Off, Nvm::Direct, Nvm::Emulated, Nvm::Optane];
+    const ALL: [Nvm; 7] = [
+        Nvm::Auto,
+        Nvm::Off,
+        Nvm::Direct,
+        Nvm::Emulated,
+        Nvm::Optane,
+        Nvm::OptaneInterleaved,
+        Nvm::OptaneSeparate,
+    ];
 
     /// The value of an option `nvm=`; `None` if there is none of this name.
     #[must_use]
@@ -57,6 +70,18 @@ impl Nvm {
             Nvm::Direct => "direct",
             Nvm::Emulated => "emulated",
             Nvm::Optane => "optane",
+            Nvm::OptaneInterleaved => "optane-interleaved",
+            Nvm::OptaneSeparate => "optane-separate",
+        }
+    }
+
+    /// How slow it is to be.
+    fn model(self) -> Option<NvmModel> {
+        match self {
+            Nvm::Auto | Nvm::Off | Nvm::Direct | Nvm::Emulated => None,
+            Nvm::Optane => Some(NvmModel::OPTANE),
+            Nvm::OptaneInterleaved => Some(NvmModel::OPTANE_INTERLEAVED),
+            Nvm::OptaneSeparate => Some(NvmModel::OPTANE_SEPARATE),
         }
     }
 }
@@ -94,7 +119,9 @@ pub fn open(file: FileDevice, nvm: Nvm) -> Result<Arc<dyn Device>> {
         // There is nothing to map; a reader finds that it is no part of a volume.
         _ if file.info().blocks == 0 => return Ok(share(file)),
         Nvm::Auto | Nvm::Direct => Need::Direct,
-        Nvm::Emulated | Nvm::Optane => Need::Emulation,
+        Nvm::Emulated | Nvm::Optane | Nvm::OptaneInterleaved | Nvm::OptaneSeparate => {
+            Need::Emulation
+        }
     };
     if file.is_block_device() {
         if nvm == Nvm::Auto {
@@ -105,9 +132,8 @@ pub fn open(file: FileDevice, nvm: Nvm) -> Result<Arc<dyn Device>> {
             nvm: nvm.name(),
         });
     }
-    let model = (nvm == Nvm::Optane).then_some(NvmModel::OPTANE);
     match map(&file, need) {
-        Ok(region) => Ok(share(NvmDevice::new(region, file, model))),
+        Ok(region) => Ok(share(NvmDevice::new(region, file, nvm.model()))),
         Err(dure_pmem::Error::NotDirect) if nvm == Nvm::Auto => Ok(share(file)),
         Err(error) => Err(refused(&file.info().name, error)),
     }
@@ -182,6 +208,11 @@ impl NvmDevice {
 }
 
 impl NvmBlocks {
+    /// Number of blocks.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.0.region.len() / byte_offset(1)
+    }
+
     /// How slow the copies of [`crate::Media`] are to be.
     pub(crate) fn model(&self) -> Option<NvmModel> {
         self.0.model

@@ -2,12 +2,13 @@
 //!
 //! **Problem.** Counters and traces of a queue must not be lines that all cores write.
 //! **Structure.** A [`Context`] per core with counters, a bounded ring of trace records and a
-//! reference to the tags. A request keeps a reference to the context of the core it came from.
+//! reference to the tags. A request keeps a reference to the context of the core it came from. A
+//! core that several hardware queues serve has a context for each, and uses them in turn.
 //! **Invariants.** Memory is bounded by the trace setting. **Crash.** Nothing is kept.
 
 use std::collections::VecDeque;
 
-use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use dure_sync::{Arc, CoreId, Mutex, clock};
 
 use crate::queue::late::Running;
@@ -99,6 +100,12 @@ pub(crate) struct Context {
     pub(super) merges: AtomicU64,
     pub(super) timeouts: AtomicU64,
     trace: Trace,
+    /// Requests are not stamped, and the core has one hardware queue.
+    is_plain: bool,
+    /// Those of the core's other hardware queues.
+    others: Box<[Arc<Context>]>,
+    /// Requests of this core, if it has `others`. Relaxed: a number.
+    turn: AtomicUsize,
     records: Mutex<TRACE_RANK, VecDeque<TraceRecord>>,
     core: u16,
     hw_queue: u16,
@@ -117,7 +124,13 @@ pub(super) fn bump(counter: &AtomicU64, by: u64) {
 }
 
 impl Context {
-    pub(super) fn new(place: Place, trace: Trace, device_name: &str) -> Self {
+    /// The context of a core with this place, and with `others`.
+    pub(super) fn new(
+        place: Place,
+        others: Vec<Arc<Context>>,
+        trace: Trace,
+        device_name: &str,
+    ) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
             reads: zero(),
@@ -131,7 +144,10 @@ impl Context {
             tag_waits: zero(),
             merges: zero(),
             timeouts: zero(),
+            is_plain: trace == Trace::Off && others.is_empty(),
             trace,
+            others: others.into_boxed_slice(),
+            turn: AtomicUsize::new(0),
             records: Mutex::new(VecDeque::new()),
             core: place.core.number(),
             hw_queue: place.hw_queue,
@@ -149,6 +165,28 @@ impl Context {
 
     pub(super) fn hw_queue(&self) -> u16 {
         self.hw_queue
+    }
+
+    /// Whether requests of this core go to its only hardware queue, and are not stamped.
+    #[inline]
+    pub(super) fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
+    /// The context whose hardware queue gets the next request of the core that `first` is of.
+    #[cold]
+    pub(super) fn next_in_turn(first: &Arc<Self>) -> &Arc<Self> {
+        if first.others.is_empty() {
+            return first;
+        }
+        let turn = first.turn.fetch_add(1, Ordering::Relaxed) % (first.others.len() + 1);
+        turn.checked_sub(1)
+            .map_or(first, |other| &first.others[other])
+    }
+
+    /// All contexts of the core that `first` is of.
+    pub(super) fn all(first: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
+        std::iter::once(first).chain(&first.others)
     }
 
     pub(super) fn times(&self, op: Op) -> &Times {

@@ -3,7 +3,7 @@
 //! **Problem.** Upper layers want to read, write and flush from any core without knowing limits of
 //! the device; the device wants bounded, checked requests. **Structure.** Per core a software queue
 //! ([`Context`]: counters, trace), a number of hardware queues with `nr_requests` tags each, which
-//! serve cores of one node (`map`), the plug that merges (`plug`), and the compound flush; the
+//! serve cores of one node, or of which several serve a core (`map`), the plug that merges (`plug`), and the compound flush; the
 //! device has a ring for each core. Synchronous calls borrow the caller's memory and allocate
 //! nothing; [`Queue::submit`] takes owned memory and returns it with the completion.
 //! **Invariants.** Range and length are checked here, once. Every request in a device has a tag. **Crash.** See
@@ -43,10 +43,14 @@ pub use wait::{Hybrid, Typical, Wait};
 use crate::device::{Device, DeviceInfo, Io, Poll};
 use crate::{BLOCK_BYTES, Lba, Op, Result, Stamps, WriteFlags, blocks_of};
 
+/// The most hardware queues that a queue can have.
+pub const HW_QUEUES_MAX: u32 = 1024;
+
 /// Configuration of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Hardware queues; more than there are cores are not made.
+    /// Hardware queues, at most [`HW_QUEUES_MAX`]. If there are more than cores, a core has several,
+    /// and gives them its requests in turn.
     pub hw_queues: u32,
     /// Tags of each hardware queue: how many of its requests may be in the device at once.
     pub nr_requests: u32,
@@ -111,9 +115,15 @@ impl Queue {
     /// A queue for `device`.
     ///
     /// # Panics
-    /// If `nr_requests` is not between 1 and 2^20, or `hw_queues` is 0.
+    /// If `nr_requests` is not between 1 and 2^20, or `hw_queues` not between 1 and
+    /// [`HW_QUEUES_MAX`].
     #[must_use]
     pub fn new(device: Arc<dyn Device>, config: QueueConfig) -> Arc<Self> {
+        assert!(
+            config.hw_queues <= HW_QUEUES_MAX,
+            "{} hardware queues, of at most {HW_QUEUES_MAX}",
+            config.hw_queues
+        );
         let hardware: Vec<_> = map::cores_of_queues(config.hw_queues)
             .into_iter()
             .map(|cores| {
@@ -127,7 +137,11 @@ impl Queue {
             .collect();
         let name = device.info().name.clone();
         let contexts = PerCore::new(core_count(), |core| {
-            Arc::new(Context::new(place(&hardware, core), config.trace, &name))
+            let mut contexts = places(&hardware, core);
+            let first = contexts.next().expect("each core has a hardware queue");
+            let context = |place, others| Context::new(place, others, config.trace, &name);
+            let others = contexts.map(|place| Arc::new(context(place, Vec::new())));
+            Arc::new(context(first, others.collect()))
         });
         Arc::new(Self {
             device,
@@ -167,8 +181,7 @@ impl Queue {
         queues
             .map(|(number, queue)| {
                 let mut counters = Counters::default();
-                let contexts = self.contexts.iter();
-                contexts
+                self.all_contexts()
                     .filter(|context| context.hw_queue() == number)
                     .for_each(|context| context.add_to(&mut counters));
                 HwQueue {
@@ -185,18 +198,20 @@ impl Queue {
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
-        self.contexts
-            .iter()
+        self.all_contexts()
             .for_each(|context| context.add_to(&mut sum));
         sum
+    }
+
+    fn all_contexts(&self) -> impl Iterator<Item = &Arc<Context>> {
+        self.contexts.iter().flat_map(Context::all)
     }
 
     /// Takes the traced requests of all cores, in the order in which they were queued.
     #[must_use]
     pub fn take_trace(&self) -> Vec<TraceRecord> {
         let mut records: Vec<_> = self
-            .contexts
-            .iter()
+            .all_contexts()
             .flat_map(|context| context.take_trace())
             .collect();
         records.sort_by_key(|record| record.stamps.queued_ns);
@@ -310,9 +325,23 @@ impl Queue {
     #[inline]
     fn run(&self, io: Io<'_>) -> Result<()> {
         let context = self.contexts.local();
-        if context.is_traced() {
-            return self.run_traced(context, io);
+        if !context.is_plain() {
+            return self.run_in_turn(context, io);
         }
+        self.run_untraced(context, io)
+    }
+
+    #[cold]
+    fn run_in_turn(&self, context: &Arc<Context>, io: Io<'_>) -> Result<()> {
+        let context = Context::next_in_turn(context);
+        match context.is_traced() {
+            true => self.run_traced(context, io),
+            false => self.run_untraced(context, io),
+        }
+    }
+
+    #[inline]
+    fn run_untraced(&self, context: &Context, io: Io<'_>) -> Result<()> {
         let (op, blocks) = (io.op(), io.blocks());
         let tag = self.take_tag(context);
         context.begin(tag, op, io.lba(), blocks);
@@ -330,7 +359,6 @@ impl Queue {
         }
     }
 
-    #[cold]
     fn run_traced(&self, context: &Context, io: Io<'_>) -> Result<()> {
         let (op, lba, blocks) = (io.op(), io.lba(), io.blocks());
         let queued_ns = clock::monotonic_ns();
@@ -349,6 +377,7 @@ impl Queue {
             inserted_ns: tagged_ns,
             dispatched_ns: tagged_ns,
             completed_ns: clock::monotonic_ns(),
+            tag_wait_ns: tagged_ns - queued_ns,
         };
         context.trace(op, lba, blocks, tag, stamps);
         context.completed(op, blocks, &result);
@@ -363,10 +392,10 @@ impl Queue {
     }
 }
 
-/// Where `core` is among the hardware queues.
-fn place(hardware: &[Hardware], core: CoreId) -> Place {
+/// Where `core` is among the hardware queues: its place at each that serves it.
+fn places(hardware: &[Hardware], core: CoreId) -> impl Iterator<Item = Place> {
     let queues = (0_u16..).zip(hardware);
-    let mut places = queues.filter_map(|(hw_queue, queue)| {
+    queues.filter_map(move |(hw_queue, queue)| {
         let position = queue.cores.iter().position(|own| *own == core)?;
         Some(Place {
             core,
@@ -375,8 +404,7 @@ fn place(hardware: &[Hardware], core: CoreId) -> Place {
             running: Arc::clone(&queue.running),
             first_word: queue.tags.first_word(position, queue.cores.len()),
         })
-    });
-    places.next().expect("each core has a hardware queue")
+    })
 }
 
 impl fmt::Debug for Queue {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use dure_sync::{Arc, clock};
 
-use super::{Merge, Plugged, Queue, Wait, check, context, plug};
+use super::{Context, Merge, Plugged, Queue, Wait, check, context, plug};
 use crate::{Bio, BlockBuf, Completion, Op, Poll, Request, Result, Slot, WriteFlags};
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ impl Queue {
     /// beforehand; the bio is then dropped.
     pub fn submit(&self, bio: Bio) -> Result<Ticket> {
         let (request, ticket) = self.plug(bio)?;
-        self.dispatch(request);
+        self.dispatch(request, &mut 0);
         self.device.kick();
         Ok(ticket)
     }
@@ -69,13 +69,13 @@ impl Queue {
     /// The first error found beforehand; the bios before it are under way (their results are
     /// discarded), those after it are dropped.
     pub fn submit_all(&self, bios: impl IntoIterator<Item = Bio>) -> Result<Vec<Ticket>> {
-        let mut requests = Vec::new();
+        let (mut requests, mut waited_ns) = (Vec::new(), 0);
         let tickets = bios
             .into_iter()
             .map(|bio| {
                 let (request, ticket) = self.plug(bio)?;
                 match self.merge {
-                    Merge::Off if !self.sort => self.dispatch(request),
+                    Merge::Off if !self.sort => self.dispatch(request, &mut 0),
                     Merge::Off => requests.push(request),
                     _ => self.merge(&mut requests, request),
                 }
@@ -87,7 +87,7 @@ impl Queue {
         }
         requests
             .into_iter()
-            .for_each(|request| self.dispatch(request));
+            .for_each(|request| self.dispatch(request, &mut waited_ns));
         self.device.kick();
         tickets
     }
@@ -100,6 +100,13 @@ impl Queue {
             bio.flags = bio.flags.without(WriteFlags::PREFLUSH);
         }
         let context = self.contexts.local();
+        let (context, queued_ns) = match context.is_plain() {
+            true => (context, 0),
+            false => {
+                let context = Context::next_in_turn(context);
+                (context, context.now())
+            }
+        };
         let slot = Arc::new(Slot::new());
         let ticket = Ticket {
             slot: Arc::clone(&slot),
@@ -109,7 +116,7 @@ impl Queue {
                 Wait::Sleep | Wait::Poll => 0,
             },
         };
-        let plugged = Plugged::new(bio, slot, context.now());
+        let plugged = Plugged::new(bio, slot, queued_ns);
         Ok((Request::new(plugged, Arc::clone(context)), ticket))
     }
 
@@ -123,15 +130,21 @@ impl Queue {
         }
     }
 
-    /// Gives a request to the device, when there is a tag.
-    fn dispatch(&self, mut request: Request) {
+    /// Gives a request to the device, when there is a tag. `waited_ns` is how long the requests of
+    /// its plug that went before it waited for theirs, if they are stamped.
+    fn dispatch(&self, mut request: Request, waited_ns: &mut u64) {
         let (context, bio) = (request.context(), request.bio());
         if bio.op() == Op::Flush {
             context::bump(&context.flush_requests, 1);
         }
-        let tag = self.take_tag(context);
+        let tag = context.take_tag().unwrap_or_else(|| {
+            let begun_ns = context.now();
+            let tag = self.wait_for_tag(context);
+            *waited_ns += context.now() - begun_ns;
+            tag
+        });
         context.begin(tag, bio.op(), bio.lba(), bio.blocks());
-        request.tagged(tag);
+        request.tagged(tag, *waited_ns);
         self.device.submit(request);
     }
 

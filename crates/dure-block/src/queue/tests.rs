@@ -4,6 +4,7 @@ use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, thread};
 
 use super::*;
+use crate::null::{Irq, NullDevice};
 use crate::ram::RamDevice;
 use crate::record::RecordDevice;
 use crate::{Bio, BlockBuf, Error, OsError, Request, share};
@@ -255,7 +256,9 @@ fn asynchronous_requests_come_back_with_cookie_and_memory() {
             inserted_ns,
             dispatched_ns,
             completed_ns,
+            tag_wait_ns,
         } = completion.stamps;
+        assert_eq!(tag_wait_ns, 0, "there are tags");
         let stages = [
             queued_ns,
             tagged_ns,
@@ -397,4 +400,74 @@ fn a_dropped_request_is_reported() {
         "ram0: read of 1 block at block 4 was abandoned by its driver"
     );
     assert_eq!((queue.in_flight(), queue.counters().errors), (0, 1));
+}
+
+/// More device queues than cores: a core that has several gives each the next request in turn, so
+/// that it has the tags of all.
+#[test]
+fn a_core_uses_its_hardware_queues_in_turn() {
+    let device = NullDevice::with_irq("null", 8, Irq::Timer(Duration::from_secs(3600)));
+    let config = QueueConfig {
+        hw_queues: HW_QUEUES_MAX,
+        nr_requests: 2,
+        ..QueueConfig::default()
+    };
+    let queue = Queue::new(share(device), config);
+    assert_eq!(queue.nr_requests(), 2 * HW_QUEUES_MAX);
+    let core = CoreId::new(0);
+    let own = |queue: &HwQueue| queue.cores == [core];
+    let count = queue.hw_queues().into_iter().filter(own).count();
+    assert!(count >= usize::try_from(HW_QUEUES_MAX).unwrap() / core_count());
+    thread::scope(|scope| {
+        scope.spawn_on(core, || {
+            let reads = (0..count + 1).map(|_| Bio::read(Lba::new(0), BlockBuf::zeroed(1)));
+            drop(queue.submit_all(reads).unwrap());
+        });
+    });
+    let in_flight = queue.hw_queues();
+    let in_flight = in_flight.iter().filter(|hw| own(hw));
+    let in_flight: Vec<_> = in_flight.map(|hw| hw.in_flight).collect();
+    assert_eq!(in_flight.iter().sum::<u32>(), queue.in_flight());
+    assert_eq!(in_flight.iter().filter(|flying| **flying == 2).count(), 1);
+    assert_eq!(
+        in_flight.iter().filter(|flying| **flying == 1).count(),
+        count - 1
+    );
+    assert_eq!(queue.counters().tag_waits, 0);
+}
+
+/// Each synchronous request counts at the queue that it went to.
+#[test]
+fn counters_of_several_queues_of_a_core_add_up() {
+    let config = QueueConfig {
+        hw_queues: 16,
+        trace: Trace::Ring {
+            records_per_core: 100,
+        },
+        ..QueueConfig::default()
+    };
+    for config in [
+        config,
+        QueueConfig {
+            trace: Trace::Off,
+            ..config
+        },
+    ] {
+        let queue = Queue::new(share(RamDevice::new("ram", 8)), config);
+        for _ in 0..64 {
+            queue.read(Lba::new(0), &mut pattern(0, 1)).unwrap();
+        }
+        assert_eq!(queue.counters().reads, 64);
+        let reads = queue.hw_queues().into_iter().map(|hw| hw.counters.reads);
+        assert_eq!(reads.clone().sum::<u64>(), 64);
+        let used = reads.filter(|reads| *reads > 0).count();
+        assert!(used * core_count() >= 16 && used <= 16, "{used}");
+        let traced = queue.take_trace();
+        assert_eq!(
+            traced.len(),
+            if config.trace == Trace::Off { 0 } else { 64 }
+        );
+        let queues: std::collections::BTreeSet<_> = traced.iter().map(|r| r.hw_queue).collect();
+        assert!(queues.is_empty() || queues.len() == used);
+    }
 }

@@ -85,8 +85,12 @@ impl Phase {
 pub struct Phases {
     /// From one arrival at the queue to the next.
     pub q2q: Phase,
-    /// Waiting for a tag.
+    /// Until it has a tag: `plug` and `tag`.
     pub q2g: Phase,
+    /// In the plug of its call: until its turn comes.
+    pub plug: Phase,
+    /// Held up by a lack of tags.
+    pub tag: Phase,
     /// From the tag to the hardware queue.
     pub g2i: Phase,
     /// From the arrival of a bio to its merge into another's request.
@@ -116,10 +120,17 @@ impl Phases {
             let stamped = ends.filter(|(from, to)| *from > 0 && *to > 0);
             Phase::of(stamped.map(|(from, to)| to.saturating_sub(from)))
         };
+        let before_tag = |part: fn(&Stamps) -> u64| {
+            let tagged = stamps.iter();
+            let tagged = tagged.filter(|s| s.queued_ns > 0 && s.tagged_ns > 0);
+            Phase::of(tagged.map(part))
+        };
         let gap = |pair: &[Stamps]| pair[1].queued_ns.saturating_sub(pair[0].queued_ns);
         Self {
             q2q: Phase::of(stamps.windows(2).map(gap)),
             q2g: phase(|s| s.queued_ns, |s| s.tagged_ns),
+            plug: before_tag(|s| s.tagged_ns.saturating_sub(s.queued_ns + s.tag_wait_ns)),
+            tag: before_tag(|s| s.tag_wait_ns),
             g2i: phase(|s| s.tagged_ns, |s| s.inserted_ns),
             q2m: phase(|s| s.queued_ns, |s| s.merged_ns),
             i2d: phase(|s| s.inserted_ns, |s| s.dispatched_ns),
@@ -151,6 +162,7 @@ mod tests {
             inserted_ns: queued_ns + 3 * step,
             dispatched_ns: queued_ns + 6 * step,
             completed_ns: queued_ns + 10 * step,
+            tag_wait_ns: step - 2,
         };
         let merged = Stamps {
             queued_ns: 150,
@@ -168,6 +180,8 @@ mod tests {
         };
         assert_eq!(phases.q2q, phase(2, 50, 50.0, 50));
         assert_eq!(phases.q2g, phase(2, 10, 15.0, 20));
+        assert_eq!(phases.plug, phase(2, 2, 2.0, 2));
+        assert_eq!(phases.tag, phase(2, 8, 13.0, 18));
         assert_eq!(phases.g2i, phase(2, 20, 30.0, 40));
         assert_eq!(phases.q2m, phase(1, 7, 7.0, 7));
         assert_eq!(phases.i2d, phase(2, 30, 45.0, 60));

@@ -13,6 +13,7 @@
 )]
 
 mod media;
+mod null;
 mod ring;
 
 /// What the source of the ring names.

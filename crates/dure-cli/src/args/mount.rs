@@ -26,7 +26,8 @@ pub struct Mount {
     /// through a ring of io_uring for each core, where the kernel has them, or through /dev/fuse),
     /// ring_policy=idle|other (threads of rings give way to their callers, with SCHED_IDLE, while
     /// that costs nothing; or do not), cache=SIZE, noatime, relatime, strictatime,
-    /// flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4 by
+    /// preset=NAME (the policies of a published system: jbd2, zjournal, f2fs-locks, hybridf2fs-locks,
+    /// nova-locks, pnova-locks or nvram-lfs), flush=one|two, log-data=PAGES (an fsync of at most so many puts them into the log, 4 by
     /// default), fsync=closure|all (what an fsync commits: what it depends on, or everything),
     /// alloc=local|global (each core allocates in its own groups, or all at one place),
     /// numa=local|interleave|first (in persistent memory on several NUMA nodes: on the core's own
@@ -47,15 +48,17 @@ pub struct Mount {
     /// time, or reads too), dirty_limit=SIZE|none (bytes of
     /// dirty pages that writers slow down for, half of the cache by default), workers=N (threads in
     /// the background, one for each NUMA node and 8 of its cores by default),
-    /// nvm=auto|off|direct|emulated|optane (a volume on a DAX file is mapped and needs no flush;
-    /// never; or nothing else will do; or any file is treated so, and what is synced survives the end
-    /// of the server, not a power cut; or that, as slow as a module of Optane),
+    /// nvm=auto|off|direct|emulated|optane|optane-interleaved|optane-separate (a volume on a DAX file
+    /// is mapped and needs no flush; never; or nothing else will do; or any file is treated so, and
+    /// what is synced survives the end of the server, not a power cut; or that, as slow as a module
+    /// of Optane, or six, a block on each in turn or each with a part of the volume),
     /// page_cache=dram|nvram|none (files are cached in memory; or so, and what would go to the disk
     /// goes to the volume's persistent memory first; or files are used where they lie, on a volume
-    /// wholly in persistent memory), nvram=SIZE, nvram_low=PERCENT and nvram_absorb=all|sync (of
-    /// page_cache=nvram: how much persistent memory such data may take, half by default; less of that
-    /// free, 25 by default, moves data to the disk; all data goes there before the call returns, or
-    /// what is synced), durability=posix|strict (a call is durable when it is synced; or when it
+    /// wholly in persistent memory), nvram=SIZE, nvram_low=PERCENT|cached and
+    /// nvram_absorb=all|move|sync (of page_cache=nvram: how much persistent memory such data may take,
+    /// half by default; less of that free, 25 by default, or less than holds data, moves data to the
+    /// disk; all data goes there before the call returns, or all and is not in DRAM any more, or what
+    /// is synced), durability=posix|strict (a call is durable when it is synced; or when it
     /// returns, as with page_cache=none by default), trace=EVENTS
     /// (keep so many events of the journals per core, for `dure top --trace`), log=FILE and
     /// log-level=error|warning|info|debug (where the server says why it stopped, and how much),

@@ -94,6 +94,10 @@ pub(crate) struct FileOptions {
     pub(crate) pages_in_log: u32,
     /// Whether a call returns once its data is in persistent memory.
     pub(crate) absorbs_all: bool,
+    /// Whether data that is in persistent memory before it moves to the device is not in DRAM.
+    pub(crate) absorbed_leaves_dram: bool,
+    /// Whether each write to persistent memory looks whether data is to be moved.
+    pub(crate) each_write_looks: bool,
     /// Where pages go that are written back for an fsync, and others.
     pub(crate) tiers: (Tier, Tier),
     /// Segments of absorbed data above which some are moved to the device, if data is absorbed.

@@ -23,8 +23,8 @@
 //! copy ends, and then takes the exclusive inode lock instead, as if the file had no range lock.
 //! Ranges are handed over in order of arrival, and where threads outnumber cores each hand-over is
 //! a sleep: two threads on one page got 27 to 51 thousand calls a second by waiting, 3.8 million by
-//! the inode's lock, which any running thread may take. `range_lock_wait=queue` is what hybridF2FS
-//! and pNOVA publish: all wait in order of arrival, and readers hold their range shared from the
+//! the inode's lock, which any running thread may take. With `range_lock_wait=queue` all wait, as
+//! in hybridF2FS and pNOVA, here in order of arrival, and readers hold their range shared from the
 //! beginning of the call to its end, so that a read is one moment too. There each file has a range
 //! lock from the first call on, as the originals have: what a figure shows would otherwise depend
 //! on whether tasks had contended before. No tasks wait in a circle: a task takes one range, before

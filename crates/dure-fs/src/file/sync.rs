@@ -41,9 +41,18 @@ impl Files {
     #[inline]
     pub(super) fn end_data_call(&self, inode: &Arc<Inode>) -> Result<()> {
         match self.options.absorbs_all {
-            true => self.sync_file(inode, SyncScope::Data),
+            true => self.absorb(inode),
             false => self.store.end_call(),
         }
+    }
+
+    /// Puts the data of a file in persistent memory.
+    fn absorb(&self, inode: &Arc<Inode>) -> Result<()> {
+        self.sync_file(inode, SyncScope::Data)?;
+        if self.options.absorbed_leaves_dram {
+            self.drop_absorbed_pages(inode);
+        }
+        Ok(())
     }
 
     /// See [`FileSystem::fsync`](crate::volume::FileSystem::fsync); the volume is not read-only.

@@ -19,6 +19,8 @@ pub struct Activity {
     /// Bytes copied from and to persistent memory on the NUMA node of the core and on others; `None`
     /// of a volume on one device.
     pub nodes: Option<dure_block::NodeCounters>,
+    /// What tasks waited for the lock of `submit_lock=`; `None` without it.
+    pub submit_lock: Option<dure_store::media::SubmitLockWaits>,
     /// Checkpoints completed.
     pub checkpoints: u64,
     /// Node images that checkpoints wrote.
@@ -64,6 +66,7 @@ impl FileSystem {
             journals: journal.map_or_else(Vec::new, |journal| journal.statistics()),
             device: volume.store.region.counters(),
             nodes: volume.store.region.node_counters(),
+            submit_lock: volume.store.region.submit_lock_waits(),
             checkpoints: sum(&volume.store.counters.checkpoints),
             images: sum(&volume.store.counters.images),
             rings_grown: sum(&volume.store.counters.rings_grown),

@@ -21,10 +21,10 @@ mod statistics;
 mod tests;
 
 pub use activity::{Absorbed, Activity};
-pub use nvram::{NvramAbsorb, NvramOptions};
+pub use nvram::{NvramAbsorb, NvramLow, NvramOptions};
 pub use options::{
     AccessTime, Background, CrashGuarantee, DataMode, DirtyLimit, FsyncScope, MountOptions,
-    PageCaching, RangeWait,
+    PageCaching, Preset, RangeWait, Said,
 };
 pub use rules::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};
 pub use statistics::Statistics;

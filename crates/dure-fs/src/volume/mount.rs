@@ -82,7 +82,9 @@ impl FileSystem {
         mut options: MountOptions,
         keep: &BTreeSet<Ino>,
     ) -> Result<(FileSystem, Vec<InodeRef>)> {
-        options.check()?;
+        let said = options.said.clone();
+        let explained = |error| said.explained(error);
+        options.check().map_err(explained)?;
         options.read_only = options.is_read_only();
         let mount = Mount::begin(device, options.of_store())?;
         FileSystem::complete(mount, options, keep)
@@ -108,8 +110,10 @@ impl FileSystem {
         options: MountOptions,
         keep: &BTreeSet<Ino>,
     ) -> Result<(FileSystem, Vec<InodeRef>)> {
-        let pages = options.page_caching(mount.media())?;
-        mount.set_durability(options.durability(pages)?);
+        let said = options.said.clone();
+        let explained = |error| said.explained(error);
+        let pages = options.page_caching(mount.media()).map_err(explained)?;
+        mount.set_durability(options.durability(pages).map_err(explained)?);
         if let Some(absorb) = options.absorb(mount.layout())? {
             mount.set_absorb(absorb);
         }

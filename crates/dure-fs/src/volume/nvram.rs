@@ -11,7 +11,13 @@
 //! | `nvram_absorb=` | what goes to persistent memory | when | origin |
 //! |---|---|---|---|
 //! | `all` | all data | before the call that wrote it returns | NVRAM-aware page cache |
+//! | `move` | all data, which leaves DRAM | before the call that wrote it returns | NVRAM-aware page cache, as published |
 //! | `sync` | what is synced | in its fsync | NVLog (FAST 2025), SPFS (FAST 2023) |
+//!
+//! With `move` no page is in both memories at the end of a call: one that was in DRAM moves, one that
+//! is in persistent memory stays there, and reads pass DRAM by. A rewritten page gets another block
+//! of persistent memory, whose slot counts once all of it is there: the published page is written in
+//! place, and may be torn.
 //!
 //! **Invariants.** What goes to the device is flushed before an operation names it, so a commit need
 //! not flush the device. **On a crash** each page is where its slot says.
@@ -31,8 +37,19 @@ pub enum NvramAbsorb {
     /// All of it, before the call that wrote it returns.
     #[default]
     All,
+    /// All of it, likewise, and it is not in DRAM any more.
+    Move,
     /// What an fsync waits for; the rest stays in DRAM until it is written back to the device.
     Sync,
+}
+
+/// When data moves from persistent memory to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NvramLow {
+    /// When less than this percentage of what it may take is free: 1 to 90.
+    Percent(u32),
+    /// When less is free than holds data, looked at in each call that writes: the published rule.
+    Cached,
 }
 
 /// Options of `page_cache=nvram`; `None`: the default.
@@ -42,9 +59,8 @@ pub struct NvramOptions {
     pub absorb: Option<NvramAbsorb>,
     /// Bytes of persistent memory that data may take; the default is half of it.
     pub bytes: Option<u64>,
-    /// Percentage of these bytes below which free ones are few: data moves to the device then;
-    /// 1 to 90, 25 by default.
-    pub low: Option<u32>,
+    /// When data moves to the device; a quarter by default.
+    pub low: Option<NvramLow>,
 }
 
 const LOW_PERCENT: u32 = 25;
@@ -66,9 +82,18 @@ impl NvramOptions {
                 let wrong = || format!("{key}={value}: it is a size, for example 512M");
                 self.bytes = Some(bytes.ok_or_else(wrong)?);
             }
-            "nvram_low" => self.low = Some(number_of(key, value, 1..=LOW_PERCENT_MAX)?),
+            "nvram_low" if value == "cached" => self.low = Some(NvramLow::Cached),
+            "nvram_low" => {
+                let percent = number_of(key, value, 1..=LOW_PERCENT_MAX);
+                let percent = percent.map_err(|why| format!("{why}, or cached"))?;
+                self.low = Some(NvramLow::Percent(percent));
+            }
             "nvram_absorb" => {
-                let words = [("all", NvramAbsorb::All), ("sync", NvramAbsorb::Sync)];
+                let words = [
+                    ("all", NvramAbsorb::All),
+                    ("move", NvramAbsorb::Move),
+                    ("sync", NvramAbsorb::Sync),
+                ];
                 self.absorb = Some(choose(key, value, &words)?);
             }
             _ => return Ok(false),
@@ -165,13 +190,26 @@ impl MountOptions {
     /// Whether data is in persistent memory when the call that wrote it returns.
     #[inline]
     pub(crate) fn absorbs_all(&self) -> bool {
-        let all = self.nvram.absorb.unwrap_or_default() == NvramAbsorb::All;
+        let all = self.nvram.absorb.unwrap_or_default() != NvramAbsorb::Sync;
         self.page_cache == Some(PageCaching::Nvram) && all
+    }
+
+    /// Whether data in persistent memory is not in DRAM.
+    pub(crate) fn absorbed_leaves_dram(&self) -> bool {
+        self.absorbs_all() && self.nvram.absorb == Some(NvramAbsorb::Move)
+    }
+
+    /// Whether each call that writes looks whether data is to be moved.
+    pub(crate) fn each_write_looks(&self) -> bool {
+        self.nvram.low == Some(NvramLow::Cached)
     }
 
     /// Segments of absorbed data above which some are moved to the device, of `segments_max`.
     pub(crate) fn nvram_high(&self, segments_max: u32) -> u32 {
-        let free = segments_max * self.nvram.low.unwrap_or(LOW_PERCENT) / 100;
+        let free = match self.nvram.low.unwrap_or(NvramLow::Percent(LOW_PERCENT)) {
+            NvramLow::Percent(percent) => segments_max * percent / 100,
+            NvramLow::Cached => segments_max.div_ceil(2),
+        };
         segments_max - free.max(1)
     }
 }

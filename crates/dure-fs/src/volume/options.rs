@@ -1,6 +1,7 @@
 //! Mount options. `words` reads them, `contradictions` refuses those that cannot be together.
 
 mod contradictions;
+mod preset;
 mod words;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use dure_sync::Arc;
 use dure_sync::atomic::AtomicUsize;
 use dure_sync::range_lock::Config as RangeLock;
 
+pub use self::preset::{Preset, Said};
 pub(crate) use self::words::{bytes_of, choose, number_of};
 use super::VolumeRules;
 use super::nvram::NvramOptions;
@@ -86,7 +88,7 @@ pub enum RangeWait {
     /// range: they check the sequence counts of pages.
     #[default]
     Try,
-    /// It waits in order of arrival, as hybridF2FS and pNOVA publish it. Readers take their range
+    /// It waits, as in hybridF2FS and pNOVA, here in order of arrival. Readers take their range
     /// shared, and every file that is used has a range lock.
     InTurn,
 }
@@ -124,6 +126,8 @@ const LOG_DATA_PAGES: u32 = 4;
 /// Mount options.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
+    /// What [`MountOptions::set_policy`] was told, and the preset.
+    pub said: Said,
     /// Nothing is written, not even by recovery (which then happens in memory).
     pub read_only: bool,
     /// The snapshot to mount, read-only; `None`: the volume as it is now.
@@ -225,6 +229,7 @@ impl Default for MountOptions {
             nvram: NvramOptions::default(),
             durability: None,
             commit_interval: Duration::from_secs(5),
+            said: Said::default(),
             cache_bytes: CACHE_BYTES,
             dirty_limit: DirtyLimit::default(),
             access_time: AccessTime::default(),

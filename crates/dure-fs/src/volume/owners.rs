@@ -35,6 +35,8 @@ impl MountOptions {
                 (RecordPolicy::Delta | RecordPolicy::Image, _) => self.log_data_pages,
             },
             absorbs_all: self.absorbs_all(),
+            absorbed_leaves_dram: self.absorbed_leaves_dram(),
+            each_write_looks: self.each_write_looks(),
             tiers: (self.tier(true), self.tier(false)),
             absorbed_high: absorb.map(|absorb| self.nvram_high(absorb.segments_max)),
             range_lock: self.range_lock,

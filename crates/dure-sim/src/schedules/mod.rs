@@ -328,7 +328,9 @@ fn promises_of(options: &MountOptions) -> Promises {
     match (options.page_cache, options.durability, options.nvram.absorb) {
         (Some(PageCaching::None), Some(Durability::Posix), _) => Promises::Synced,
         (Some(PageCaching::None), _, _) => Promises::EachCall,
-        (Some(PageCaching::Nvram), _, None | Some(NvramAbsorb::All)) => Promises::Data,
+        (Some(PageCaching::Nvram), _, None | Some(NvramAbsorb::All | NvramAbsorb::Move)) => {
+            Promises::Data
+        }
         _ => Promises::Synced,
     }
 }

@@ -49,6 +49,8 @@ fn options(policies: &[(&str, &str)]) -> Options {
 }
 
 const ALL: &[(&str, &str)] = &[];
+/// As published.
+const MOVE: &[(&str, &str)] = &[("nvram_absorb", "move"), ("nvram_low", "cached")];
 const SYNC: &[(&str, &str)] = &[("nvram_absorb", "sync")];
 
 fn chosen(salt: u64) -> Vec<Workload> {
@@ -74,6 +76,12 @@ fn one_operation_with_synced_data_absorbed() {
     must_hold("sync", &chosen(1), &options(SYNC));
 }
 
+/// A page that is written again in persistent memory is there as it was, or as it is.
+#[test]
+fn one_operation_with_data_that_leaves_memory() {
+    must_hold("move", &chosen(2), &options(MOVE));
+}
+
 #[test]
 fn sequences_with_absorbed_data() {
     let workloads = sampling::sequences();
@@ -84,7 +92,7 @@ fn sequences_with_absorbed_data() {
 #[test]
 fn data_that_moves_to_the_disk() {
     let workload: Workload = FILLING.parse().expect("a workload");
-    for policies in [ALL, SYNC] {
+    for policies in [ALL, MOVE, SYNC] {
         must_hold("moves", std::slice::from_ref(&workload), &options(policies));
     }
 }

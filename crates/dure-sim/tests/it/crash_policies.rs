@@ -176,7 +176,7 @@ fn the_baseline() {
     must_hold("journal=jbd2,data=journal,fsync=all,log-data=0");
 }
 
-/// Z-Journal as published.
+/// Z-Journal with its block-group affinity, and an fsync of what a file depends on.
 #[test]
 fn images_and_data_in_a_journal_per_core() {
     must_hold("journal=zjournal,data=journal,alloc=local");

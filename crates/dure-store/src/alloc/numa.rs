@@ -7,7 +7,7 @@
 //! | policy | order | origin |
 //! |---|---|---|
 //! | `first` | as on the volume, as if they were one | the baseline: a linear device |
-//! | `interleave` | each region in turn, a segment from each | pNOVA's striped writes, `numactl -i` |
+//! | `interleave` | each region in turn, a segment from each | `numactl -i` |
 //! | `local` | those of the own node, then the others | pNOVA's NUMA device virtualisation |
 //!
 //! **Invariants.** Each order has every region once, so only *where* differs: what is full is passed

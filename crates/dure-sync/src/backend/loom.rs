@@ -232,6 +232,11 @@ pub(crate) fn monotonic_ns() -> u64 {
 }
 
 /// There is no time.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    0
+}
+
+/// There is no time.
 pub(crate) fn wall() -> Timestamp {
     Timestamp::default()
 }

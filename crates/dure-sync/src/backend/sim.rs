@@ -302,6 +302,11 @@ pub(crate) fn monotonic_ns() -> u64 {
     dure_vcpu::now_ns().unwrap_or_else(real::monotonic_ns)
 }
 
+/// Virtual time of the task.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    dure_vcpu::now_ns().unwrap_or_else(real::thread_cpu_ns)
+}
+
 fn timestamp(ns: u64) -> Timestamp {
     Timestamp {
         secs: DAY_ONE_SECS + i64::try_from(ns / 1_000_000_000).expect("292 years at most"),

@@ -280,8 +280,18 @@ pub(crate) fn parse_last_core(list: &str) -> Option<usize> {
 
 /// Nanoseconds of a clock that never goes back.
 pub(crate) fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let secs = u64::try_from(now.tv_sec).expect("the monotonic clock starts at zero");
+    nanoseconds(ClockId::Monotonic)
+}
+
+/// CPU time of this thread.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
+#[inline]
+fn nanoseconds(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    let secs = u64::try_from(now.tv_sec).expect("the clock starts at zero");
     let nanos = u64::try_from(now.tv_nsec).expect("nanoseconds of a second are positive");
     secs * 1_000_000_000 + nanos
 }

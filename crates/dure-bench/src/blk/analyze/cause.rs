@@ -3,7 +3,8 @@
 //! **Structure.** Points of the same engine, hardware queues and tags are a series. It ends at the
 //! fewest jobs that reach nearly its highest rate; what was measured there, or one step further,
 //! names the cause. **Invariants.** The first rule that fits wins: tags before queues, since both
-//! show as Q2G; then the cores; a device that is busy is what remains. **On a crash** nothing is
+//! show in the part of Q2G that is a wait for tags; then the cores, the plug, which is the other
+//! part of Q2G, and the scheduler; a device that is busy is what remains. **On a crash** nothing is
 //! kept.
 
 use serde::Serialize;
@@ -13,14 +14,16 @@ use dure_block::count::Count;
 
 /// The share of the highest rate that counts as reaching it.
 const REACHED: f64 = 0.95;
-/// The share of Q2G from which tags are the cause, in percent. Half of the requests that two jobs
-/// have under way wait when there are tags for one.
-const Q2G_SHOWS: f64 = 25.0;
+/// The share of a part of Q2G, the plug or a lack of tags, from which it is the cause, in percent.
+/// Half of the requests that two jobs have under way wait when there are tags for one.
+const PART_SHOWS: f64 = 25.0;
 /// The least share of all requests that must have waited for a tag.
 const WAITED: f64 = 0.01;
-/// Like [`WAITED`], whatever Q2G is: of the requests of one job only the next waits, and those
-/// behind it have not arrived.
+/// Like [`WAITED`], if requests lack tags for longer than they are in the plug: of the requests of
+/// one job only the next waits, and those behind it have not arrived.
 const WAITED_OFTEN: f64 = 0.1;
+/// The share of a lack of tags below which it is no cause, however many waited, in percent.
+const TAG_LEAST: f64 = 5.0;
 /// The share of their cores' time that busy jobs use.
 const CPU_BUSY: f64 = 0.85;
 /// How many times the CPU time that a request takes with one job it may take before something is
@@ -43,6 +46,8 @@ pub(super) enum Cause {
     Lock,
     /// The cores are busy.
     Cpu,
+    /// Requests wait in the plug for those of their call that go before them.
+    Plug,
     /// Requests wait between insertion and dispatch.
     Dispatch,
     /// The device takes its time.
@@ -57,6 +62,7 @@ impl Cause {
             Self::QueueSharing => "queue sharing",
             Self::Lock => "lock",
             Self::Cpu => "cpu",
+            Self::Plug => "plug",
             Self::Dispatch => "dispatch",
             Self::Device => "device",
         }
@@ -124,25 +130,9 @@ fn cause(points: &[Point], end: usize, load: FixedLoad) -> (Cause, String) {
     // One step further, what bounds it shows most.
     let at = &points[(end + 1).min(points.len() - 1)];
     let (q2g, d2c, i2d) = (at.share("Q2G"), at.share("D2C"), at.share("I2D"));
-    let depth = load.iodepth;
-    let waits = at.tag_waits_share;
-    if waits >= WAITED_OFTEN || (q2g >= Q2G_SHOWS && waits >= WAITED) {
-        let waited = 100.0 * waits;
-        let figures = format!(
-            "with {} Q2G is {q2g:.0} % of the time of requests (D2C {d2c:.0} %), {waited:.0} % \
-             of them waited for a tag",
-            Count::of(at.jobs, "job")
-        );
-        return if depth > at.nr_requests {
-            let why = format!(
-                "too few tags: {figures}; a job has {} under way",
-                Count::of(depth, "request")
-            );
-            (Cause::Tags, why)
-        } else {
-            let why = format!("jobs share hardware queues and their tags: {figures}");
-            (Cause::QueueSharing, why)
-        };
+    let plug = at.share("plug");
+    if let Some(found) = lack_of_tags(at, load) {
+        return found;
     }
     if scales_to_the_end(points, end) {
         let why = format!(
@@ -168,6 +158,13 @@ fn cause(points: &[Point], end: usize, load: FixedLoad) -> (Cause, String) {
         );
         return (Cause::Cpu, why);
     }
+    if plug >= PART_SHOWS && plug > d2c && plug > i2d {
+        let why = format!(
+            "requests wait in the plug, {plug:.0} % of their time, for those of their call that go \
+             before them (D2C {d2c:.0} %)"
+        );
+        return (Cause::Plug, why);
+    }
     if i2d > d2c && i2d > q2g {
         let why = format!("requests wait to be dispatched: I2D is {i2d:.0} %, D2C {d2c:.0} %");
         return (Cause::Dispatch, why);
@@ -176,6 +173,30 @@ fn cause(points: &[Point], end: usize, load: FixedLoad) -> (Cause, String) {
         "the device: D2C is {d2c:.0} % of the time of requests (Q2G {q2g:.0} %), jobs used or wanted their cores {busy:.0} % of it"
     );
     (Cause::Device, why)
+}
+
+/// What bounds `at` if requests lack tags: those of a job, or of the jobs that share a queue.
+fn lack_of_tags(at: &Point, load: FixedLoad) -> Option<(Cause, String)> {
+    let (q2g, plug, tag) = (at.share("Q2G"), at.share("plug"), at.share("tag"));
+    let (d2c, waits) = (at.share("D2C"), at.tag_waits_share);
+    let often = waits >= WAITED_OFTEN && tag >= plug.max(TAG_LEAST);
+    if !often && (tag < PART_SHOWS || waits < WAITED) {
+        return None;
+    }
+    let waited = 100.0 * waits;
+    let figures = format!(
+        "with {} Q2G is {q2g:.0} % of the time of requests (a lack of tags {tag:.0} %, the plug \
+         {plug:.0} %, D2C {d2c:.0} %), {waited:.0} % of them waited for a tag",
+        Count::of(at.jobs, "job")
+    );
+    let depth = load.iodepth;
+    if depth <= at.nr_requests {
+        let why = format!("jobs share hardware queues and their tags: {figures}");
+        return Some((Cause::QueueSharing, why));
+    }
+    let under_way = Count::of(depth, "request");
+    let why = format!("too few tags: {figures}; a job has {under_way} under way");
+    Some((Cause::Tags, why))
 }
 
 /// Whether the last point is the highest, and the step to it is worth its jobs.
@@ -226,6 +247,9 @@ pub(super) fn advice(series: &[Series], load: FixedLoad) -> Vec<String> {
              {} cores",
             load.cores
         ),
+        Cause::Plug => "let a job submit fewer requests together (--iodepth), or each by itself \
+                        (without --merge and --sort)"
+            .to_owned(),
         Cause::Dispatch => "try the scheduler `none` (/sys/block/DEVICE/queue/scheduler)".to_owned(),
         Cause::Device => "the device is used fully: only less load or another device helps".to_owned(),
         Cause::None => "try more jobs (--cores) or a deeper queue (--iodepth)".to_owned(),

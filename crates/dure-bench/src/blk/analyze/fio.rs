@@ -9,7 +9,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::blk::load::{Engine, Load, Pattern};
+use crate::blk::choices::{Engine, Pattern};
+use crate::blk::load::Load;
 
 /// What fio measured.
 #[derive(Debug, Clone, Copy)]

@@ -23,10 +23,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::load::{Pattern, Work};
+use super::choices::Pattern;
+use super::load::Work;
 use crate::measure::f64_of;
 use crate::report::{Columns, plain_table};
 use cause::{Cause, Series};
+use dure_block::HW_QUEUES_MAX;
 use dure_block::count::Count;
 
 /// `dure blk analyze`.
@@ -39,7 +41,7 @@ pub struct Analyze {
     #[arg(long, visible_alias = "jobs", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub cores: Option<u16>,
     /// Numbers of hardware queues to measure [default: 1, and as many as jobs].
-    #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(HW_QUEUES_MAX)))]
     pub hw_queues: Vec<u32>,
     /// Numbers of tags of each hardware queue to measure [default: 64 and 1024].
     #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
@@ -119,7 +121,7 @@ fn analyze(args: &Analyze) -> Result<Report> {
 }
 
 /// Heads of the table of points.
-const HEADS: [&str; 10] = [
+const HEADS: [&str; 12] = [
     "engine",
     "hw queues",
     "tags",
@@ -128,13 +130,15 @@ const HEADS: [&str; 10] = [
     "p99 us",
     "cpu us",
     "Q2G %",
+    "plug %",
+    "tag %",
     "D2C %",
     "",
 ];
 
 impl Report {
     /// A row for each point; the last cell says where scaling ends.
-    fn rows(&self) -> Vec<[String; 10]> {
+    fn rows(&self) -> Vec<[String; 12]> {
         let mut rows = Vec::new();
         for series in &self.series {
             for point in &series.points {
@@ -148,6 +152,8 @@ impl Report {
                     format!("{:.1}", f64_of(point.p99_ns) / 1e3),
                     format!("{:.2}", point.cpu_ns_per_request / 1e3),
                     format!("{:.1}", point.share("Q2G")),
+                    format!("{:.1}", point.share("plug")),
+                    format!("{:.1}", point.share("tag")),
                     format!("{:.1}", point.share("D2C")),
                     if ends && series.cause == Cause::None {
                         "scales".to_owned()
@@ -164,7 +170,7 @@ impl Report {
 
     /// For people.
     fn text(&self) -> String {
-        let mut table = plain_table(&HEADS, &[0, 9], Columns::All);
+        let mut table = plain_table(&HEADS, &[0, 11], Columns::All);
         for row in self.rows() {
             table.add_row(row);
         }

@@ -11,8 +11,9 @@ const STYLE: &str = "body{font:15px/1.5 sans-serif;max-width:960px;margin:2em au
     display:block}.key span{padding:1px 8px;margin-right:6px;color:#fff}svg{max-width:100%;height:auto}";
 
 /// The phases of a request's way, with their colours.
-const PARTS: [(&str, &str); 4] = [
-    ("Q2G", "#c0392b"),
+const PARTS: [(&str, &str); 5] = [
+    ("plug", "#16a085"),
+    ("tag", "#c0392b"),
     ("G2I", "#8e44ad"),
     ("I2D", "#d68910"),
     ("D2C", "#2874a6"),

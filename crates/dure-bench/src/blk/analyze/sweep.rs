@@ -13,7 +13,8 @@ use dure_sync::{Arc, core_count, thread};
 use serde::Serialize;
 
 use super::{Analyze, fio, sysfs};
-use crate::blk::load::{self, Engine, Load, Stamping, Work};
+use crate::blk::choices::Engine;
+use crate::blk::load::{self, Load, Stamping, Work};
 use crate::blk::phases::{self, PhaseRow};
 use crate::blk::{device, report, trace};
 use crate::interrupt;

@@ -3,7 +3,9 @@ use std::path::Path;
 use clap::Parser;
 
 use super::cause::Cause;
+use super::sweep::Point;
 use super::*;
+use crate::blk::phases::PhaseRow;
 
 #[derive(Debug, Parser)]
 struct Line {
@@ -70,6 +72,74 @@ fn with_fewer_tags_than_jobs_q2g_dominates_and_is_said_to() {
         few.advice
     );
     assert!(last(&many).iops > 3.0 * last(&few).iops);
+}
+
+/// null that is interrupted lacks tags; one whose requests wait in the plug does not, whatever Q2G is.
+#[test]
+fn tags_are_told_from_the_plug() {
+    let few = report_of(
+        "--device null --irqmode 2 --completion-nsec 500000 --cores 8 --iodepth 16 --seconds 0.1 \
+         --size 64M --hw-queues 1 --nr-requests 4",
+    );
+    assert_eq!(few.series[0].cause, Cause::Tags, "{few:?}");
+    assert!(few.text().contains("a lack of tags"), "{}", few.text());
+    let plug = report_of(
+        "--device null --cores 8 --iodepth 16 --seconds 0.1 --size 64M --hw-queues 1 \
+         --nr-requests 4 --merge --rw randwrite",
+    );
+    let last = plug.series[0].points.last().unwrap();
+    assert!(
+        last.share("Q2G") > 25.0 && last.share("plug") > 25.0,
+        "{plug:?}"
+    );
+    let cause = plug.series[0].cause;
+    assert!(
+        !matches!(cause, Cause::Tags | Cause::QueueSharing),
+        "{plug:?}"
+    );
+}
+
+/// A few requests that wait for tags do not make tags the cause of a Q2G that is time in the plug.
+#[test]
+fn the_plug_is_a_cause_of_its_own() {
+    let row = |(phase, share)| PhaseRow {
+        phase,
+        n: 1,
+        min_ns: 1,
+        mean_ns: 1.0,
+        max_ns: 1,
+        share: Some(share),
+    };
+    let point = |phases: [(&'static str, f64); 4], tag_waits_share| Point {
+        engine: "in process",
+        hw_queues: 1,
+        nr_requests: 4,
+        jobs: 1,
+        iops: 1000.0,
+        p50_ns: 1,
+        p99_ns: 1,
+        cpu_ns_per_request: 1.0,
+        cpu_share: 0.1,
+        tag_waits_share,
+        phases: phases.map(row).to_vec(),
+    };
+    let cause = |plug, tag, waits| {
+        let phases = [("Q2G", plug + tag), ("plug", plug), ("tag", tag)];
+        let [q2g, plug, tag] = phases;
+        let d2c = ("D2C", 100.0 - q2g.1);
+        let load = sweep::FixedLoad {
+            iodepth: 16,
+            cores: 2,
+        };
+        let points = vec![point([q2g, plug, tag, d2c], waits)];
+        super::cause::series(points, load)[0].cause
+    };
+    assert_eq!(cause(60.0, 5.0, 0.05), Cause::Plug);
+    assert_eq!(cause(60.0, 5.0, 0.5), Cause::Plug);
+    assert_eq!(cause(5.0, 60.0, 0.05), Cause::Tags);
+    assert_eq!(cause(1.0, 8.0, 0.5), Cause::Tags);
+    assert_eq!(cause(0.1, 2.0, 0.2), Cause::Device);
+    assert_eq!(cause(10.0, 20.0, 0.05), Cause::Device);
 }
 
 /// Two jobs that each fit into the tags of a queue do not both: with a queue for each they do.

@@ -163,6 +163,10 @@ fn stamp_first<'b>(bios: impl IntoIterator<Item = &'b mut Passage>, event: &Even
         };
         if *stamp == 0 {
             *stamp = event.ns;
+            if event.action == Action::GetRequest {
+                // The kernel's plug holds requests that have their tags.
+                stamps.tag_wait_ns = event.ns.saturating_sub(stamps.queued_ns);
+            }
             if event.action == Action::Issue {
                 bio.core = event.core;
             }

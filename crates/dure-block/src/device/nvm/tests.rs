@@ -86,6 +86,8 @@ fn a_block_device_is_no_persistent_memory() {
     for (nvm, value) in [
         (Nvm::Emulated, "nvm=emulated"),
         (Nvm::Optane, "nvm=optane"),
+        (Nvm::OptaneInterleaved, "nvm=optane-interleaved"),
+        (Nvm::OptaneSeparate, "nvm=optane-separate"),
         (Nvm::Direct, "nvm=direct"),
     ] {
         let error = used_as(nvm).expect_err(value);

@@ -373,6 +373,27 @@ mod tests {
     }
 
     #[test]
+    fn a_preset_sets_policies_and_refuses_others() {
+        let (options, _) = parsed(&["preset=f2fs-locks", "commit=3"]).unwrap();
+        assert_eq!(
+            options.said.preset().map(|preset| preset.name()),
+            Some("f2fs-locks")
+        );
+        for words in [
+            ["preset=jbd2", "data=ordered"],
+            ["data=ordered", "preset=jbd2"],
+        ] {
+            let why = parsed(&words).unwrap_err().to_string();
+            assert!(
+                why.contains("preset=jbd2 sets data=journal; leave one"),
+                "{why}"
+            );
+        }
+        let why = parsed(&["preset=jbd2", "preset=zjournal"]).unwrap_err();
+        assert!(why.to_string().contains("give one of them"), "{why}");
+    }
+
+    #[test]
     fn options_of_fstab_are_accepted_and_nonsense_is_not() {
         let (_, settings) = parsed(&["defaults", "nofail", "x-systemd.automount"]).unwrap();
         assert_eq!(settings.write_cache, WriteCache::Auto);
@@ -381,6 +402,7 @@ mod tests {
             "commit=0",
             "commit=x",
             "journal=two",
+            "preset=ext4",
             "alloc=local,",
             "active_logs=3",
             "fsync=none",

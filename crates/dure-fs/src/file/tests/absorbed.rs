@@ -27,6 +27,7 @@ const DISK_BLOCKS: u64 = 16384;
 /// The least share: two segments of 128 KiB for each journal.
 const LEAST: (&str, &str) = ("nvram", "512K");
 const AT_ONCE: (&str, &str) = ("nvram_low", "90");
+const MOVE: (&str, &str) = ("nvram_absorb", "move");
 
 fn set(options: &mut MountOptions, policies: &[(&str, &str)]) {
     for (key, value) in policies {
@@ -112,6 +113,12 @@ fn random_calls_match_while_workers_move_what_they_write() {
         world.options.commit_interval = Duration::from_millis(2);
         run_on(&world, seed, (4, 100), End::Calls);
     }
+    for seed in 415..418 {
+        let mut world = world(&[LEAST, MOVE, ("nvram_low", "cached")]);
+        world.options.background = Background::Workers;
+        world.options.commit_interval = Duration::from_millis(2);
+        run_on(&world, seed, (4, 100), End::Calls);
+    }
     for seed in 420..422 {
         let mut world = world(&[LEAST, AT_ONCE, ("nvram_absorb", "sync")]);
         world.options.background = Background::Workers;
@@ -122,10 +129,12 @@ fn random_calls_match_while_workers_move_what_they_write() {
 
 #[test]
 fn several_threads_share_a_small_share() {
-    let mut world = world(&[LEAST, AT_ONCE]);
-    world.options.background = Background::Workers;
-    threads_on(&world);
-    fsck(world.device(), "after threads");
+    for policies in [&[LEAST, AT_ONCE][..], &[LEAST, AT_ONCE, MOVE]] {
+        let mut world = world(policies);
+        world.options.background = Background::Workers;
+        threads_on(&world);
+        fsck(world.device(), "after threads");
+    }
 }
 
 #[test]
@@ -223,6 +232,56 @@ fn preallocated_pages_are_absorbed() {
     fsck(world.device(), "preallocated");
     let fs = world.mount();
     assert!(content(&fs, &file(&fs))[8 * 4096..18 * 4096] == pattern(10));
+}
+
+/// The published page cache: a page that is written moves from DRAM to persistent memory, is read
+/// there, and stays there when it is written again.
+#[test]
+fn a_page_that_moves_is_in_one_memory_only() {
+    let fs = world(&[MOVE]).mount();
+    let inode = file(&fs);
+    let in_dram = |inode: &InodeRef| inode.inode().state().read().file().pages.present();
+    fs.write(&inode, 0, &pattern(9), Stamp::Set).unwrap();
+    assert_eq!((places(&fs, &inode), in_dram(&inode)), ((9, 0), 0));
+    assert!(content(&fs, &inode) == pattern(9));
+    assert_eq!(in_dram(&inode), 0, "a read leaves no copy");
+    // What is on the disk is read into DRAM, and nothing else.
+    let fs = world(&[MOVE, LEAST, AT_ONCE]).mount();
+    let inode = file(&fs);
+    let mut bytes = pattern(100);
+    fs.write(&inode, 0, &bytes, Stamp::Set).unwrap();
+    move_all(&fs);
+    assert!(content(&fs, &inode) == bytes);
+    let (nvm, disk) = places(&fs, &inode);
+    assert!(nvm > 0 && disk > 50, "{nvm} and {disk}");
+    assert_eq!(in_dram(&inode), disk);
+    // A write takes its pages out again, also one of a part of a page.
+    let written = 40 * BLOCK_BYTES + 100;
+    bytes[..written].fill(200);
+    fs.write(&inode, 0, &bytes[..written], Stamp::Set).unwrap();
+    fs.append(&inode, &pattern(2)).unwrap();
+    bytes.extend(pattern(2));
+    let (_, after) = places(&fs, &inode);
+    assert!(after < disk, "{after} of {disk}");
+    assert_eq!(in_dram(&inode), after);
+    assert!(content(&fs, &inode) == bytes);
+    assert_eq!(in_dram(&inode), after);
+}
+
+/// The published rule: free persistent memory, compared with that which holds data.
+#[test]
+fn data_moves_when_less_is_free_than_holds_data() {
+    let fs = world(&[MOVE, ("nvram", "2M"), ("nvram_low", "cached")]).mount();
+    let inode = file(&fs);
+    fs.write(&inode, 0, &pattern(200), Stamp::Set).unwrap();
+    move_all(&fs);
+    assert_eq!(fs.activity().absorbed.unwrap().moved, 0, "half is free");
+    fs.write(&nth_file(&fs, 1), 0, &pattern(200), Stamp::Set)
+        .unwrap();
+    move_all(&fs);
+    let absorbed = fs.activity().absorbed.unwrap();
+    assert!(absorbed.moved > 0, "{absorbed:?}");
+    assert!(absorbed.blocks * 2 <= absorbed.blocks_max, "{absorbed:?}");
 }
 
 #[test]
@@ -386,6 +445,7 @@ fn what_cannot_be_together_is_refused_by_name() {
     assert!(refused(&unmapped, &[NVRAM]).contains("mapped"));
     let mut options = MountOptions::default();
     assert!(options.set_policy("nvram_low", "0").is_err());
+    assert!(options.set_policy("nvram_low", "half").is_err());
     assert!(options.set_policy("nvram_absorb", "none").is_err());
     assert!(options.set_policy("nvram", "much").is_err());
 }

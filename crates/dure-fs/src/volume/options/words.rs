@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use dure_block::{Hybrid, Wait};
+use dure_block::{HW_QUEUES_MAX, Hybrid, Wait};
 use dure_journal::Order;
 use dure_store::alloc::{ActiveLogs, AllocPolicy, NumaPolicy};
 use dure_store::media::{BlockMerge, SubmitLock};
@@ -19,8 +19,6 @@ use super::{
 
 /// The word that waives the crash guarantee.
 pub(super) const NO_CRASH_GUARANTEE: &str = "no-crash-guarantee";
-/// Most queues in front of a device.
-const HW_QUEUES_MAX: u32 = 1024;
 /// Most requests of one of them in the device at once, as in Linux.
 const REQUESTS_MAX: u32 = 10_240;
 /// Minimum for a limit of dirty pages.
@@ -52,8 +50,20 @@ impl MountOptions {
     /// has that name.
     ///
     /// # Errors
-    /// A sentence that lists the allowed values.
+    /// A sentence that lists the allowed values, or says which preset sets another one.
     pub fn set_policy(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        if key == "preset" {
+            return self.set_preset(value).map(|()| true);
+        }
+        self.said.allows(key, value)?;
+        let is_set = self.set_word(key, value)?;
+        if is_set {
+            self.said.note(key, value);
+        }
+        Ok(is_set)
+    }
+
+    pub(super) fn set_word(&mut self, key: &str, value: &str) -> Result<bool, String> {
         match key {
             "journal" => {
                 let words = [

@@ -5,6 +5,7 @@ mod images;
 #[cfg(dure_backend = "sim")]
 mod left;
 mod policies;
+mod presets;
 mod queue;
 mod unlogged;
 

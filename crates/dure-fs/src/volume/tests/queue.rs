@@ -126,12 +126,20 @@ fn the_submit_lock_lets_one_request_be_made_at_a_time() {
             }
         });
         let most = device.most.load(Ordering::SeqCst);
+        let waits = fs.activity().submit_lock;
         fs.close().expect("nothing fails");
-        most
+        (most, waits)
     };
-    assert!(with("none") > 1);
-    assert!(with("writes") > 1);
-    assert_eq!(with("all"), 1);
+    let (most, waits) = with("none");
+    assert!(most > 1 && waits.is_none());
+    assert!(with("writes").0 > 1);
+    let (most, waits) = with("all");
+    assert_eq!(most, 1);
+    let waits = waits.expect("there is such a lock");
+    assert!(
+        waits.waits > 0 && waits.wait_ns > 0 && waits.cpu_ns > 0,
+        "{waits:?}"
+    );
 }
 
 /// Without merging each block is a request; what is stored is the same.

@@ -9,7 +9,7 @@
 //! | policy | a reader takes | a writer takes |
 //! |---|---|---|
 //! | `mutex`: F2FS's page lock, the baseline | the node, exclusive | the node, exclusive |
-//! | `rwsem`: nCache of hybridF2FS | the node, shared | the node, exclusive |
+//! | `rwsem`: the lock of hybridF2FS's nCache | the node, shared | the node, exclusive |
 //! | `optimistic` (default) | nothing: checks a sequence count | its granules, exclusive |
 //!
 //! With any policy, a walk never holds the lock of a node while it asks for the next one: it has

@@ -1,4 +1,4 @@
-//! hybridF2FS's nCache: a reader/writer lock per node.
+//! The lock of hybridF2FS's nCache: a reader/writer lock per node.
 
 use dure_sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -117,6 +117,18 @@ impl Files {
         self.pages.unlist(inode, file, false);
     }
 
+    /// Takes the clean pages out of memory that are in persistent memory.
+    pub(in crate::file) fn drop_absorbed_pages(&self, inode: &Inode) {
+        let core = self.store.partition();
+        let mut state = inode.state().write_keep_cached();
+        let file = state.file_mut();
+        let taken = |frame| self.pages.drop_frame(core, frame);
+        let dropped = file.pages.remove_cheap(taken);
+        file.pages.tidy();
+        self.pages.note_evicted(dropped);
+        self.pages.unlist(inode, file, false);
+    }
+
     /// Takes the clean pages of an inode that should leave memory, if no other task holds it.
     pub(in crate::file::cached) fn leave_memory(&self, inode: &Inode) {
         let core = self.store.partition();

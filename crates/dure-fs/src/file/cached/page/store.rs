@@ -128,6 +128,12 @@ impl PageStore {
         pages.map_or(0, |pages| pages.evict_cheap(want, taken))
     }
 
+    /// Like [`Pages::remove_cheap`].
+    pub(crate) fn remove_cheap(&mut self, taken: impl FnMut(Frame)) -> usize {
+        let pages = self.0.as_mut();
+        pages.map_or(0, |pages| pages.remove_cheap(taken))
+    }
+
     /// Gives the memory back that a store without pages needs no more.
     pub(crate) fn tidy(&mut self) {
         if self.is_empty() {

@@ -222,6 +222,14 @@ fn pages_that_are_cheap_to_read_again_are_evicted_although_they_are_in_use() {
     assert!(!store.contains(202));
     assert_eq!(store.evict_cheap(9, |_| ()), 0);
     assert_eq!(store.present(), 14);
+    // All at once, near and far.
+    store.insert_new(9000, Frame::zeroed());
+    for page in [0, 4, 201, 9000] {
+        store.set_cheap(page, true);
+    }
+    assert_eq!(store.remove_cheap(|_| ()), 4);
+    assert!(store.contains(7) && !store.contains(9000) && !store.contains(4));
+    assert_eq!(store.remove_cheap(|_| ()), 0);
 }
 
 /// Also when they are wanted one at a time: a page that was used is spared until all others are gone.

@@ -178,6 +178,7 @@ impl Files {
             first,
             slots: &slots[..good],
         };
+        let into = into.filter(|_| !self.passes_dram_by(run));
         let kept = match (read, into) {
             (Err(error), _) => self.unless_stale(inode, run, end, error),
             (Ok(_), Some(mut grant)) => self.keep(inode, run, (data, end), &mut grant),
@@ -190,6 +191,13 @@ impl Files {
             None => kept * BLOCK_BYTES,
             Some(own) => wanted.copy_from(&own.as_slice()[..kept * BLOCK_BYTES]),
         })
+    }
+
+    /// Whether pages that are in persistent memory are not put in DRAM when they are read.
+    pub(super) fn passes_dram_by(&self, run: Run<'_>) -> bool {
+        let first = run.slots.first();
+        self.options.absorbed_leaves_dram
+            && first.is_some_and(|slot| self.store.layout.is_in_nvm(slot.block()))
     }
 
     /// What is to be read. `None`: the caller has to look again.
@@ -275,8 +283,8 @@ impl Files {
 
     /// Puts pages into a store, unless they have come to it meanwhile. The caller holds the inode.
     fn insert(&self, pages: &PageStore, run: Run<'_>, bytes: &[u8], grant: &mut Grant<'_>) {
-        let cheap =
-            self.store.absorb().is_some() && self.store.layout.is_in_nvm(run.slots[0].block());
+        let absorbs = self.store.absorb().is_some();
+        let cheap = absorbs && self.store.layout.is_in_nvm(run.slots[0].block());
         for (page, bytes) in run.pages().zip(bytes.chunks_exact(BLOCK_BYTES)) {
             if pages.contains(page) {
                 continue;
@@ -286,7 +294,7 @@ impl Files {
             if let Err(frame) = pages.insert(page, frame) {
                 grant.give_back(frame);
             }
-            if self.store.absorb().is_some() {
+            if absorbs {
                 pages.set_cheap(page, cheap);
             }
         }

@@ -161,9 +161,10 @@ impl Files {
             };
             let slots = &slots[..good];
             let end = (first + to_u64(good)) * BLOCK_BYTES_U64;
-            if good > 0 {
+            let run = Run { first, slots };
+            if good > 0 && !self.passes_dram_by(run) {
                 let data = (buf.as_slice(), end.min(readings.size));
-                let _read_again = self.keep(inode, Run { first, slots }, data, &mut grant);
+                let _read_again = self.keep(inode, run, data, &mut grant);
             }
             self.pages.give_scratch(grant.core(), buf);
         }

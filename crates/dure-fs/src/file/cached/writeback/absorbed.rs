@@ -19,7 +19,8 @@ impl Files {
             place.is_some_and(|(_, index)| index.is_multiple_of(BLOCKS_PER_LOOK))
                 || !self.store.layout.is_in_nvm(target.block)
         };
-        if targets.iter().any(asks) && self.absorbed_over() > 0 {
+        let looks = self.options.each_write_looks || targets.iter().any(asks);
+        if looks && self.absorbed_over() > 0 {
             self.workers.want_moves(partition);
         }
     }

@@ -144,6 +144,20 @@ impl Pages {
         evicted
     }
 
+    /// Takes all clean and cheap pages out; returns how many.
+    pub(crate) fn remove_cheap(&mut self, mut taken: impl FnMut(Frame)) -> usize {
+        let (mut from, mut removed) = (0, 0);
+        while *self.cheap.get_mut() > 0
+            && let Some(page) = self.next(from..u64::MAX, |_| u64::MAX, Chunk::clean_and_cheap)
+        {
+            let chunk = self.chunk_mut(page).expect("a page was found in it");
+            let victims = chunk.clean_and_cheap();
+            removed += self.take_pages(page, victims, &mut taken);
+            from = page + 1;
+        }
+        removed
+    }
+
     /// The hand goes from `page` on, within its chunk: behind the last page it takes, or to the next
     /// chunk if there are fewer to take. What it passes counts as not used from then on. A hand that
     /// left each chunk with one page would clear the marks of 64 for each page it takes, and hardly
