@@ -6,5 +6,6 @@ pub mod crash;
 pub mod images;
 mod media;
 pub mod model;
+pub mod room;
 #[cfg(dure_backend = "sim")]
 pub mod schedules;

@@ -53,6 +53,7 @@ mod seqlock_table;
 mod sequence_count;
 mod tally;
 mod topology;
+mod waiting;
 
 #[cfg(dure_backend = "sim")]
 pub mod sim;
@@ -63,6 +64,7 @@ pub mod atomic;
 pub mod canary;
 pub mod clock;
 pub mod futex;
+pub mod persistent;
 pub mod random;
 pub mod range_lock;
 pub mod thread;
@@ -91,6 +93,7 @@ pub use sequence_count::{Seen, SequenceCount};
 pub use std::sync::OnceLock as ProcessOnce;
 pub use tally::{HISTOGRAM_BUCKETS, Histogram, HistogramCounts, Tally};
 pub use topology::Topology;
+pub use waiting::Waiting;
 
 pub use backend::TaskLocal;
 #[cfg(dure_backend = "loom")]

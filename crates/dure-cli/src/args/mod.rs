@@ -17,7 +17,7 @@ pub use files::{Copy, Ls, Mkdir, Paths, Rm};
 pub use inspect::{Demo, Dump, Structure};
 pub use mkfs::{Mkfs, NodeLog, NvmFile};
 pub use mount::{Mount, Umount};
-pub use sim::{Media, Sim, SimConflicts, SimCrash, Suite};
+pub use sim::{Media, Sim, SimCalibrate, SimConflicts, SimCrash, SimScale, SimValidate, Suite};
 pub use volume::{Info, Resize, Top, Trim};
 
 /// A many-core file system in user space that loses nothing in a crash.

@@ -25,5 +25,6 @@ mod pins;
 mod profiles;
 mod range_lines;
 mod ranges;
+mod room;
 mod seek;
 mod trim;
