@@ -120,6 +120,11 @@ pub struct Rate {
 ///
 /// # Errors
 /// The file cannot be written.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rates are positive and far below 2^52"
+)]
 pub fn draw_rates(path: &Path, title: &str, rates: &[Rate]) -> Result<()> {
     let point = |rate: &Rate| {
         let workers = (rate.cores, WorkerKind::Threads);

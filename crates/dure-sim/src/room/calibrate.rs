@@ -1,8 +1,8 @@
 //! The file of the machine at hand.
 //!
 //! **Structure.** Each figure is measured by a loop of its own on one or two cores, the fastest of
-//! [`ROUNDS`] rounds; what cannot be measured is assumed, and says so. The time of an instruction is
-//! that of calls whose instructions are counted, on one core. **Invariants.** Sources name what was
+//! [`ROUNDS`] rounds; what cannot be measured is assumed, and says so. The times of an instruction are
+//! those of calls whose instructions are counted, on one core. **Invariants.** Sources name what was
 //! measured. **Crash.** Nothing is kept.
 
 use std::hint::black_box;
@@ -13,8 +13,7 @@ use dure_sync::futex::{wait, wake};
 use dure_sync::{CachePadded, CoreId, Topology, clock, core_count, thread};
 
 use super::instructions::of_work;
-use super::stage::{Window, play};
-use super::{FIGURES, Machine, Plan, Policy, Workload};
+use super::{FIGURES, Machine, Plan, Policy, Workload, measure};
 
 /// Rounds of each loop.
 const ROUNDS: u32 = 9;
@@ -183,18 +182,15 @@ fn copy_mb_s(bytes: usize, cores: usize, pages: u64) -> f64 {
     })
 }
 
-/// Workloads whose instructions are counted and that share nothing.
-const TIMED: [Workload; 4] = [
-    Workload::Mrpl,
-    Workload::Mwcl,
-    Workload::Mwul,
-    Workload::Mwrl,
-];
+/// Workloads on cached memory, of which the times of instructions are taken.
+const HOT: [Workload; 2] = [Workload::Drbl, Workload::Mrpl];
+/// Workloads that make and remove something.
+const NEW: [Workload; 2] = [Workload::Mwcl, Workload::Mwul];
 
-/// Picoseconds of an instruction: the middle of what these workloads take on one core.
-fn instruction_ps(machine: &Machine) -> anyhow::Result<u64> {
-    let mut times = Vec::new();
-    for workload in TIMED {
+/// Picoseconds of an instruction: the mean of what these workloads take on one core.
+fn instruction_ps(machine: &Machine, workloads: [Workload; 2]) -> anyhow::Result<u64> {
+    let mut sum = 0.0;
+    for workload in workloads {
         let plan = Plan {
             machine: machine.clone(),
             workload,
@@ -203,31 +199,39 @@ fn instruction_ps(machine: &Machine) -> anyhow::Result<u64> {
             seed: 1,
             planted: None,
         };
-        let window = Window {
-            warm_ns: 1_000_000,
-            run_ns: 4_000_000,
-            fill: 8_000,
-        };
-        let mut best = f64::MAX;
-        for _ in 0..ROUNDS {
-            let done = play(&plan, 1, window, 0)?;
-            #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-            let ns = done.mean_ns / done.works as f64;
-            best = best.min(ns);
-        }
-        let instructions = of_work(workload, &plan.policy).expect("these are counted");
-        times.push(best * 1_000.0 / ratio(instructions, 1));
+        let rate = measure(&plan, 3 * ROUNDS)?.fastest();
+        let work = of_work(workload, &plan.policy).expect("these are counted");
+        // A read copies a page, within the caches.
+        let copied = if workload == Workload::Drbl { 4096 } else { 0 };
+        let copying_ps = ratio(copied * 1_000_000, machine.costs.copy_mb_s);
+        sum += (1e12 / rate - copying_ps) / ratio(work.instructions(), 1);
     }
-    times.sort_by(f64::total_cmp);
-    Ok(whole(f64::midpoint(times[1], times[2])))
+    Ok(whole(sum / 2.0).max(1))
+}
+
+/// Enters times of instructions, and where they are from.
+fn enter(machine: &mut Machine, name: &str, workloads: [Workload; 2]) -> anyhow::Result<()> {
+    let ps = instruction_ps(machine, workloads)?;
+    let [first, second] = workloads.map(Workload::name);
+    let what = format!("{first} and {second}, by the instructions of docs/performance/cost.md");
+    let place = FIGURES.iter().position(|figure| figure.name == name);
+    machine.sources[place.expect("a figure of the list")] = measured(&what);
+    match name {
+        "cores.instruction_ps" => machine.instruction_ps = ps,
+        _ => machine.instruction_new_ps = ps,
+    }
+    Ok(())
 }
 
 fn measured(what: &str) -> String {
     format!("measured by `dure sim calibrate`: {what}, the fastest of {ROUNDS} rounds")
 }
 
+/// Two cores.
+type Pair = (u16, u16);
+
 /// The two cores that are measured, and another pair on two sockets if there is one.
-fn pairs() -> anyhow::Result<((u16, u16), Option<(u16, u16)>)> {
+fn pairs() -> anyhow::Result<(Pair, Option<Pair>)> {
     let topology = Topology::system();
     let all = 0..u16::try_from(core_count())?;
     let node = |core: u16| topology.node_of(CoreId::new(core));
@@ -237,108 +241,88 @@ fn pairs() -> anyhow::Result<((u16, u16), Option<(u16, u16)>)> {
     Ok(((0, near), far.map(|core| (0, core))))
 }
 
-/// Measures the machine at hand.
-///
-/// # Errors
-/// It has one core only, or a call of the volume in memory failed.
-pub fn calibrate() -> anyhow::Result<Machine> {
-    let (near, far) = pairs()?;
+type Entry = (&'static str, u64, String);
+
+fn cores() -> anyhow::Result<Vec<Entry>> {
     let nodes = u64::try_from(Topology::system().nodes().len())?;
     let cores = u64::try_from(core_count())?;
+    let hint = fastest(TURNS, || (0..TURNS).for_each(|_| std::hint::spin_loop()));
+    let said = || "what the system says of its cores and NUMA nodes".to_owned();
+    let own = measured("fetch_add on a line of its own");
+    let least = "assumed: less than can be measured".to_owned();
+    Ok(vec![
+        ("cores.sockets", nodes, said()),
+        ("cores.per_socket", cores.div_ceil(nodes), said()),
+        ("cores.locked_ns", whole(locked_ns()), own),
+        ("cores.load_ns", 1, least),
+        ("cores.spin_hint_ns", whole(hint), measured("PAUSE")),
+    ])
+}
+
+fn lines() -> anyhow::Result<Vec<Entry>> {
+    let (near, far) = pairs()?;
+    let transfer = transfer_ns(near);
+    let hold = hold_ns(near, transfer, locked_ns());
+    let (cross, between) = match far {
+        Some(far) => (
+            transfer_ns(far),
+            measured("the same between two NUMA nodes"),
+        ),
+        None => (transfer, "one NUMA node: as within it".to_owned()),
+    };
+    let shared = "assumed: readers of a clean line overlap but for 6 to 8 ns".to_owned();
+    let within = measured("a quarter of a word's way to and fro");
+    let kept = measured("from the rate at which two cores add to one word");
+    Ok(vec![
+        ("lines.same_socket_ns", whole(transfer), within),
+        ("lines.cross_socket_ns", whole(cross), between),
+        ("lines.third_node_ns", 0, "assumed: not measured".to_owned()),
+        ("lines.hold_ns", whole(hold), kept),
+        ("lines.read_share_ns", 7, shared),
+    ])
+}
+
+fn kernel() -> anyhow::Result<Vec<Entry>> {
+    let (near, _) = pairs()?;
     let call = fastest(TURNS, || {
         (0..TURNS).for_each(|_| {
             black_box(rustix::process::getppid());
         });
     });
-    let hint = fastest(TURNS, || (0..TURNS).for_each(|_| std::hint::spin_loop()));
-    let (locked, transfer) = (locked_ns(), transfer_ns(near));
-    let cross = far.map_or(transfer, transfer_ns);
-    let cached = copy_mb_s(16 * PAGE, 1, 20_000);
+    let wake = measured("futex wake-ups to and fro, less the calls");
+    let switch = measured("two threads of a core that yield");
+    let slice = "Linux: 3 ms, the base slice of its scheduler".to_owned();
+    Ok(vec![
+        ("kernel.call_ns", whole(call), measured("getppid")),
+        ("kernel.wake_ns", whole(wake_ns(near, call)), wake),
+        ("kernel.switch_ns", whole(switch_ns(call)), switch),
+        ("kernel.slice_ns", 3_000_000, slice),
+    ])
+}
+
+fn copies() -> anyhow::Result<Vec<Entry>> {
+    let nodes = u64::try_from(Topology::system().nodes().len())?;
+    let cached = copy_mb_s(2 * PAGE, 1, 20_000);
     let memory = copy_mb_s(LARGE, 1, 20_000);
     let together = copy_mb_s(LARGE, core_count(), 20_000) / ratio(nodes, 1);
-    let all_cores = "what the system says of its cores and NUMA nodes".to_owned();
-    let figures = [
-        ("cores.sockets", nodes, all_cores.clone()),
-        ("cores.per_socket", cores.div_ceil(nodes), all_cores),
-        (
-            "cores.locked_ns",
-            whole(locked),
-            measured("fetch_add on a line of its own"),
-        ),
-        (
-            "cores.load_ns",
-            1,
-            "assumed: less than can be measured".to_owned(),
-        ),
-        ("cores.spin_hint_ns", whole(hint), measured("PAUSE")),
-        (
-            "lines.same_socket_ns",
-            whole(transfer),
-            measured("a quarter of a word's way to and fro"),
-        ),
-        (
-            "lines.cross_socket_ns",
-            whole(cross),
-            match far {
-                Some(_) => measured("the same between two NUMA nodes"),
-                None => "one NUMA node: as within it".to_owned(),
-            },
-        ),
-        ("lines.third_node_ns", 0, "assumed: not measured".to_owned()),
-        (
-            "lines.hold_ns",
-            whole(hold_ns(near, transfer, locked)),
-            measured("from the rate at which two cores add to one word"),
-        ),
-        (
-            "lines.read_share_ns",
-            7,
-            "assumed: readers of a clean line overlap but for 6 to 8 ns".to_owned(),
-        ),
-        ("kernel.call_ns", whole(call), measured("getppid")),
-        (
-            "kernel.wake_ns",
-            whole(wake_ns(near, call)),
-            measured("futex wake-ups to and fro, less the calls"),
-        ),
-        (
-            "kernel.switch_ns",
-            whole(switch_ns(call)),
-            measured("two threads of a core that yield"),
-        ),
-        (
-            "kernel.slice_ns",
-            3_000_000,
-            "Linux: 3 ms, the base slice of its scheduler".to_owned(),
-        ),
-        (
-            "copy.cached_mb_s",
-            whole(cached),
-            measured("copies of 4 KiB within 64 KiB"),
-        ),
-        (
-            "copy.memory_mb_s",
-            whole(memory),
-            measured("copies of 4 KiB into 256 MiB"),
-        ),
-        (
-            "copy.socket_mb_s",
-            whole(together),
-            measured("the same on all cores, by NUMA nodes"),
-        ),
-    ];
+    let within = measured("copies of 4 KiB within 12 KiB");
+    let into = measured("copies of 4 KiB into 256 MiB");
+    let all = measured("the same on all cores, by NUMA nodes");
+    Ok(vec![
+        ("copy.cached_mb_s", whole(cached), within),
+        ("copy.memory_mb_s", whole(memory), into),
+        ("copy.socket_mb_s", whole(together), all),
+    ])
+}
+
+/// Measures the machine at hand.
+///
+/// # Errors
+/// It has one core only, or a call of the volume in memory failed.
+pub fn calibrate() -> anyhow::Result<Machine> {
+    let figures = [cores()?, lines()?, kernel()?, copies()?].concat();
     let mut machine = Machine::of_figures("this machine", &figures).map_err(anyhow::Error::msg)?;
-    let ps = instruction_ps(&machine)?;
-    let names: Vec<&str> = TIMED.iter().map(|workload| workload.name()).collect();
-    let what = format!(
-        "the middle of {}, by the instructions of docs/performance/cost.md",
-        names.join(", ")
-    );
-    let place = FIGURES
-        .iter()
-        .position(|figure| figure.name == "cores.instruction_ps");
-    let place = place.expect("a figure of the list");
-    machine.instruction_ps = ps.max(1);
-    machine.sources[place] = measured(&what);
+    enter(&mut machine, "cores.instruction_ps", HOT)?;
+    enter(&mut machine, "cores.instruction_new_ps", NEW)?;
     Ok(machine)
 }

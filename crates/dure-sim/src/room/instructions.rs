@@ -5,7 +5,7 @@
 //! [`CALLS`] are counts of `cargo xtask cost`; a workload is a sum of them. **Invariants.** The counts
 //! are those of docs/performance/cost.md, which a test compares. **Crash.** Nothing is kept.
 
-use super::{Policy, Workload};
+use super::{Machine, Policy, Workload};
 
 /// A call and its count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,20 +43,65 @@ pub const CALLS: [Counted; 11] = [
     counted("readdir", 353, 0),
 ];
 
+/// Instructions without copies.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Work {
+    /// On memory that the core has in its caches.
+    hot: u64,
+    /// In calls that make or remove something.
+    new: u64,
+}
+
+impl Work {
+    /// How long they take on a machine, in picoseconds.
+    #[cfg_attr(
+        not(dure_backend = "sim"),
+        expect(dead_code, reason = "real cores take their own time")
+    )]
+    pub(super) fn ps(self, machine: &Machine) -> u64 {
+        self.hot * machine.instruction_ps + self.new * machine.instruction_new_ps
+    }
+
+    /// All of them.
+    pub(super) fn instructions(self) -> u64 {
+        self.hot + self.new
+    }
+
+    /// Shares of two works in four.
+    fn mixed(self, other: Work, own: u64) -> Work {
+        let mix = |a: u64, b: u64| (a * own + b * (4 - own)) / 4;
+        Work {
+            hot: mix(self.hot, other.hot),
+            new: mix(self.new, other.new),
+        }
+    }
+}
+
 fn of(call: &str) -> u64 {
     let found = CALLS.iter().find(|counted| counted.call == call);
     let found = found.expect("a call of the table");
     found.instructions - found.copied
 }
 
-/// Instructions of one work of a workload without copies; `None` if no count is of its call.
-pub(super) fn of_work(workload: Workload, policy: &Policy) -> Option<u64> {
-    let read = of(if policy.is_direct() {
-        "read-direct"
-    } else {
-        "read"
-    });
-    let write = of(if policy.is_direct() {
+fn hot(call: &str) -> Work {
+    Work {
+        hot: of(call),
+        new: 0,
+    }
+}
+
+fn new(call: &str) -> Work {
+    Work {
+        hot: 0,
+        new: of(call),
+    }
+}
+
+/// One work of a workload; `None` if no count is of its call.
+pub(super) fn of_work(workload: Workload, policy: &Policy) -> Option<Work> {
+    let direct = policy.is_direct();
+    let read = hot(if direct { "read-direct" } else { "read" });
+    let write = hot(if direct {
         "overwrite-direct"
     } else {
         "overwrite"
@@ -69,16 +114,19 @@ pub(super) fn of_work(workload: Workload, policy: &Policy) -> Option<u64> {
         | Workload::DrbmBg
         | Workload::DrbhBg => read,
         Workload::Dwol | Workload::Dwom => write,
-        Workload::Dwom75 => (3 * write + read) / 4,
-        Workload::Dwom25 => (write + 3 * read) / 4,
-        Workload::Dwal => of("append"),
-        Workload::Dwsl => of("overwrite-fsync"),
-        Workload::Mrpl | Workload::Mrpm | Workload::Mrph | Workload::MrpmBg => of("stat-again"),
-        Workload::Mrdl | Workload::Mrdm | Workload::MrdlBg | Workload::MrdmBg => of("readdir"),
-        Workload::Mwcl => of("create"),
-        Workload::Mwcm => of("create") + of("append"),
-        Workload::Mwul | Workload::Mwum => of("unlink"),
-        Workload::Mwrl | Workload::Mwrm => of("rename"),
+        Workload::Dwom75 => write.mixed(read, 3),
+        Workload::Dwom25 => write.mixed(read, 1),
+        Workload::Dwal => new("append"),
+        Workload::Dwsl => new("overwrite-fsync"),
+        Workload::Mrpl | Workload::Mrpm | Workload::Mrph | Workload::MrpmBg => hot("stat-again"),
+        Workload::Mrdl | Workload::Mrdm | Workload::MrdlBg | Workload::MrdmBg => hot("readdir"),
+        Workload::Mwcl => new("create"),
+        Workload::Mwcm => Work {
+            new: of("create") + of("append"),
+            hot: 0,
+        },
+        Workload::Mwul | Workload::Mwum => new("unlink"),
+        Workload::Mwrl | Workload::Mwrm => hot("rename"),
         Workload::Dwtl => return None,
     })
 }

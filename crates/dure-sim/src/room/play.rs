@@ -65,13 +65,13 @@ fn run(plan: &Plan, cores: usize, window: Window, pace_ps: u64) -> Result<(Done,
 
 /// What each operation on memory takes more, so that a work takes as long as its instructions.
 fn pace_ps(plan: &Plan) -> Result<u64, String> {
-    let instructions = of_work(plan.workload, &plan.policy).expect("the plan was checked");
+    let work = of_work(plan.workload, &plan.policy).expect("the plan was checked");
     let (counted, _) = run(plan, 1, COUNTED, 0)?;
     let account = &counted.counts;
     if account.steps == 0 {
         return Err("an operation uses no memory that cores could share".to_owned());
     }
-    let wanted_ps = counted.works * instructions * plan.machine.instruction_ps;
+    let wanted_ps = counted.works * work.ps(&plan.machine);
     let seen_ps = (account.compute_ns + account.lines_ns) * 1_000;
     Ok(wanted_ps.saturating_sub(seen_ps) / account.steps)
 }

@@ -81,7 +81,7 @@ fn sim_room_one_core_takes_as_long_as_its_instructions() {
     let plan = plan(Workload::Mwcl, "", 1);
     let instructions = 11_152.0;
     #[expect(clippy::cast_precision_loss, reason = "hundreds")]
-    let wanted = instructions * plan.machine.instruction_ps as f64 / 1_000.0;
+    let wanted = instructions * plan.machine.instruction_new_ps as f64 / 1_000.0;
     let of_wanted = done.ns_per_op / wanted;
     assert!(
         (0.9..1.2).contains(&of_wanted),

@@ -52,13 +52,16 @@ const SECOND: u64 = 1_000_000_000;
 const FAST: u64 = 100_000_000;
 
 /// All of them. Sections `device` and `persistent` may be missing from a file, the others not.
-pub const FIGURES: [Figure; 29] = [
+pub const FIGURES: [Figure; 30] = [
     shape("cores.sockets", (1, 64), |m| Some(&mut m.sockets)),
     shape("cores.per_socket", (1, 1024), |m| {
         Some(&mut m.cores_per_socket)
     }),
     cost("cores.instruction_ps", (1, 1_000_000), |m| {
         Some(&mut m.instruction_ps)
+    }),
+    cost("cores.instruction_new_ps", (1, 1_000_000), |m| {
+        Some(&mut m.instruction_new_ps)
     }),
     cost("cores.locked_ns", (1, 10_000), |m| {
         Some(&mut m.costs.locked_ns)

@@ -59,6 +59,8 @@ pub struct Machine {
     pub cores_per_socket: u64,
     /// Time of an instruction, in picoseconds, when nothing is shared.
     pub instruction_ps: u64,
+    /// The same in calls that make or remove something: they go through memory that no cache has.
+    pub instruction_new_ps: u64,
     /// The costs of a run.
     pub costs: CostModel,
     /// Its drive.
@@ -120,6 +122,7 @@ impl Machine {
             sockets: 0,
             cores_per_socket: 0,
             instruction_ps: 0,
+            instruction_new_ps: 0,
             costs: GENERIC,
             device: has("device").then(Device::default),
             persistent: has("persistent").then(Persistent::default),
@@ -140,16 +143,17 @@ impl Machine {
         Ok(machine)
     }
 
-    /// A machine without a drive and persistent memory, of figures with names and sources; the time
-    /// of an instruction, if it is none of them, is still to be entered.
+    /// A machine without a drive and persistent memory, of figures with names and sources; the times
+    /// of an instruction, if they are none of them, are still to be entered.
     ///
     /// # Errors
     /// As [`Machine::parse`].
     pub fn of_figures(title: &str, figures: &[(&str, u64, String)]) -> Result<Machine, String> {
         let mut table = Table::new();
         table.insert("title".to_owned(), Value::String(title.to_owned()));
-        let unknown = ("cores.instruction_ps", 1, "not yet known".to_owned());
-        for (name, value, source) in std::iter::once(&unknown).chain(figures) {
+        let unknown = ["cores.instruction_ps", "cores.instruction_new_ps"]
+            .map(|name| (name, 1, "not yet known".to_owned()));
+        for (name, value, source) in unknown.iter().chain(figures) {
             let (section, key) = name.split_once('.').unwrap_or((name, ""));
             let value = i64::try_from(*value).map_err(|error| format!("{name}: {error}"))?;
             let mut entry = Table::new();
