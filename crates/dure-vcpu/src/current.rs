@@ -169,6 +169,11 @@ pub fn measure(on: bool) {
     });
 }
 
+/// What measured tasks do counts from one time to another only.
+pub fn measure_within(start_ns: u64, stop_ns: u64) {
+    with_world(|world| world.window = (start_ns, stop_ns));
+}
+
 /// What was counted so far.
 #[must_use]
 pub fn measured() -> Option<Account> {

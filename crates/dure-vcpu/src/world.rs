@@ -58,6 +58,8 @@ pub(crate) struct World {
     pub(crate) labels: Vec<(usize, usize, String)>,
     /// Where the time of measured tasks went.
     pub(crate) account: Account,
+    /// Between which times they count.
+    pub(crate) window: (u64, u64),
     /// Work of a call for each of its operations, in picoseconds.
     pub(crate) pace_ps: u64,
     /// When the memory of each socket has done the copies it was asked for.
@@ -97,6 +99,7 @@ impl World {
             bodies: Vec::new(),
             labels: Vec::new(),
             account: Account::default(),
+            window: (0, u64::MAX),
             pace_ps: 0,
             memory_free_at: vec![0; cores.div_ceil(config.model.cores_per_socket)],
             modules_free_at: vec![0; cores.div_ceil(config.model.cores_per_socket)],
@@ -198,9 +201,22 @@ impl World {
     #[inline]
     pub(crate) fn count(&mut self, task: usize, cause: Cause, ns: u64) {
         let task = &self.tasks[task];
-        if task.is_measured && ns > 0 {
-            self.account.add(cause, task.waiting, ns);
+        if !task.is_measured {
+            return;
         }
+        let end = self.cores[task.core].clock;
+        let begin = end.saturating_sub(ns).max(self.window.0);
+        let within = end.min(self.window.1).saturating_sub(begin);
+        if within > 0 {
+            self.account.add(cause, task.waiting, within);
+        }
+    }
+
+    /// Whether what the running task does now counts.
+    #[inline]
+    fn counts(&self) -> bool {
+        let (start, stop) = self.window;
+        self.tasks[self.running].is_measured && (start..stop).contains(&self.now())
     }
 
     /// Does the work between the last operation and the next one, unless a loop only spins.
@@ -211,10 +227,11 @@ impl World {
         if std::mem::take(&mut core.spun) {
             return;
         }
-        if self.tasks[self.running].is_measured {
+        if self.counts() {
             self.account.steps += 1;
         }
         if self.pace_ps > 0 {
+            let core = &mut self.cores[index];
             core.rest_ps += self.pace_ps;
             let ns = core.rest_ps / 1_000;
             core.rest_ps %= 1_000;
@@ -259,7 +276,7 @@ impl World {
             core.stores_done_at = core.stores_done_at.max(cost.ready_at);
         }
         let moving_ns = cost.ready_at - now;
-        if cost.missed && self.tasks[self.running].is_measured {
+        if cost.missed && self.counts() {
             let is_in_wait = self.tasks[self.running].waiting.is_some();
             self.account.moved(address, moving_ns, is_in_wait);
         }

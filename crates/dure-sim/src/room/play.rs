@@ -27,13 +27,13 @@ const COUNTED: Window = Window {
 /// Operations of a core in the window, if it were alone.
 const OPERATIONS: u64 = 300;
 /// Operations that each core must have done on average.
-const ENOUGH: u64 = 20;
+const ENOUGH: u64 = 50;
 /// What a window is longer than one in which they did less.
 const LONGER: u64 = 5;
 /// No window is longer than so much and `LONGER` times as much.
 const LONGEST_NS: u64 = 100_000_000;
 /// The shortest and the longest window of the first try, in ns.
-const RUN_NS: (u64, u64) = (200_000, 20_000_000);
+const RUN_NS: (u64, u64) = (1_000_000, 20_000_000);
 
 fn run(plan: &Plan, cores: usize, window: Window, pace_ps: u64) -> Result<(Done, u64), String> {
     let all = cores + usize::from(plan.workload.has_background());

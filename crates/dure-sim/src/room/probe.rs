@@ -8,8 +8,9 @@ mod chosen {
 
     pub(in crate::room) type Counts = Account;
 
-    pub(in crate::room) fn measure(on: bool) {
-        sim::measure(on);
+    pub(in crate::room) fn measure_within(start_ns: u64, stop_ns: u64) {
+        sim::measure_within(start_ns, stop_ns);
+        sim::measure(true);
     }
 
     pub(in crate::room) fn counts() -> Counts {
@@ -32,7 +33,7 @@ mod chosen {
     #[derive(Debug)]
     pub(in crate::room) struct Counts;
 
-    pub(in crate::room) fn measure(_on: bool) {}
+    pub(in crate::room) fn measure_within(_start_ns: u64, _stop_ns: u64) {}
 
     pub(in crate::room) fn counts() -> Counts {
         Counts

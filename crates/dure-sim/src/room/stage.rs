@@ -2,9 +2,10 @@
 //!
 //! **Structure.** The volume is made on the first core, each worker on its own; then all work at once,
 //! each from a moment of its own, since cores in step meet in an order that real ones do not keep.
-//! A worker's operations count from the start of the window to its own end of it.
+//! Operations count that end within one window of time, the same for all; a worker that has nothing
+//! left to work on ends its own.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 use dure::Volume;
 use dure_bench::fxmark::{Field, Sizes};
 use dure_bench::measure::Worker;
@@ -127,7 +128,7 @@ impl Common {
         worker.operate()
     }
 
-    /// Works of one worker, and how long it worked.
+    /// Works of one worker in the window, and how long that was for it.
     fn work(&self, worker: &mut dyn Worker, number: usize, count: u32) -> Result<(u64, u64)> {
         worker.prepare()?;
         let begin_ns = self.meet(count);
@@ -136,20 +137,27 @@ impl Common {
         let mut random = Seeded::new(self.plan.seed.wrapping_mul(7919).wrapping_add(id));
         probe::delay(random.below(self.window.warm_ns / 4 + 1));
         let start_ns = begin_ns + self.window.warm_ns;
-        while clock::monotonic_ns() < start_ns {
-            ensure!(worker.warm()?.is_some(), "nothing is left to warm up with");
-        }
-        probe::measure(true);
-        let opened_ns = clock::monotonic_ns();
-        let mut works = 0;
-        while clock::monotonic_ns() < start_ns + self.window.run_ns {
-            let Some(done) = self.operate(worker)? else {
-                break;
+        let stop_ns = start_ns + self.window.run_ns;
+        probe::measure_within(start_ns, stop_ns);
+        let (mut works, mut now) = (0, clock::monotonic_ns());
+        loop {
+            let done = if now < start_ns {
+                Some(worker.warm()?.context("nothing is left to warm up with")?)
+            } else {
+                self.operate(worker)?
             };
-            works += done;
+            let Some(done) = done else {
+                return Ok((works, now - start_ns));
+            };
+            now = clock::monotonic_ns();
+            // What ends in the window counts, whenever it began.
+            if now >= stop_ns {
+                return Ok((works, self.window.run_ns));
+            }
+            if now >= start_ns {
+                works += done;
+            }
         }
-        probe::measure(false);
-        Ok((works, clock::monotonic_ns() - opened_ns))
     }
 }
 
@@ -207,17 +215,17 @@ pub(super) fn play(plan: &Plan, cores: usize, window: Window, pace_ps: u64) -> R
     });
     probe::set_pace(0);
     let counts = probe::counts();
-    let (mut works, mut ns) = (0, 0);
-    for (number, done) in done.into_iter().enumerate() {
-        let (own, own_ns) = done?;
-        if number < cores {
-            works += own;
-            ns += own_ns;
+    let done: Vec<(u64, u64)> = done.into_iter().collect::<Result<_>>()?;
+    let counted = &done[..cores];
+    let works: u64 = counted.iter().map(|(works, _)| works).sum();
+    let ns: u64 = counted.iter().map(|(_, ns)| ns).sum();
+    // The first and the last one are enough: to look through a shared directory takes long. One that
+    // was kept from working has nothing to show.
+    for number in [0, cores - 1] {
+        if done[number].0 > 0 {
+            workers[number].check()?;
         }
     }
-    // The first and the last one are enough: to look through a shared directory takes long.
-    workers[0].check()?;
-    workers[cores - 1].check()?;
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let mean_ns = ns as f64 / cores as f64;
     Ok(Done {
