@@ -53,22 +53,43 @@ pub(crate) struct Sim {
 #[derive(Debug, Subcommand)]
 enum Report {
     /// Build `dure` for simulated cores, and run `dure sim conflicts`.
-    Conflicts {
-        /// Arguments of `dure sim conflicts`; `--help` lists them.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    Conflicts(Arguments),
+    /// Build `dure` for simulated cores, and run `dure sim scale`.
+    Scale(Arguments),
+    /// Build `dure` for simulated cores, and print where it is.
+    Program,
+}
+
+#[derive(Debug, Args)]
+struct Arguments {
+    /// Arguments of the command; `--help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+impl Report {
+    fn run(self) -> Result<()> {
+        let program = cargo::build_simulated_dure()?;
+        let (name, arguments) = match self {
+            Report::Conflicts(Arguments { arguments }) => ("conflicts", arguments),
+            Report::Scale(Arguments { arguments }) => ("scale", arguments),
+            Report::Program => {
+                println!("{}", program.display());
+                return Ok(());
+            }
+        };
+        let mut command = Command::new(&program);
+        command.args(["sim", name]).args(arguments);
+        // Its exit code is the answer.
+        let error = command.exec();
+        Err(error).with_context(|| program.display().to_string())
+    }
 }
 
 impl Sim {
     pub(crate) fn run(self) -> Result<()> {
-        if let Some(Report::Conflicts { arguments }) = self.report {
-            let program = cargo::build_simulated_dure()?;
-            let mut command = Command::new(&program);
-            command.args(["sim", "conflicts"]).args(arguments);
-            // Its exit code is the answer.
-            let error = command.exec();
-            return Err(error).with_context(|| program.display().to_string());
+        if let Some(report) = self.report {
+            return report.run();
         }
         let mut command = cargo::test_with_backend("sim");
         if let Some(package) = &self.package {

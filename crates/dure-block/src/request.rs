@@ -12,7 +12,7 @@ use std::fmt;
 use std::time::Duration;
 
 use dure_sync::atomic::{AtomicU32, Ordering};
-use dure_sync::{Arc, Mutex, clock, futex};
+use dure_sync::{Arc, Mutex, Waiting, clock, futex};
 
 use crate::device::Device;
 use crate::queue::{Context, Plugged, Tag};
@@ -110,6 +110,7 @@ impl Slot {
 
     /// Sleeps until the request completes, for at most `most`; may return early.
     pub(crate) fn sleep_once(&self, most: Option<Duration>) {
+        let _waiting = Waiting::on_device();
         // Relaxed: only tells that a task sleeps; the futex compares again.
         let _ =
             self.state

@@ -150,7 +150,7 @@ impl Operation for Calls {
                     self.file.sync_all()?;
                 }
             }
-            Call::ReadDirect => {
+            Call::Read | Call::ReadDirect => {
                 let offset = Calls::offset(index) % FILE_BYTES;
                 self.file.read_exact_at(&mut self.page, offset)?;
             }
@@ -192,6 +192,7 @@ impl Operation for Calls {
                 | Call::StatAgain
                 | Call::StatMounted
                 | Call::OpenClose
+                | Call::Read
                 | Call::ReadDirect
                 | Call::Readdir
         )

@@ -75,6 +75,7 @@ pub enum Call {
     Overwrite,
     OverwriteDirect,
     OverwriteFsync,
+    Read,
     ReadDirect,
     Readdir,
     FuseLookup,

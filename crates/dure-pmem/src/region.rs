@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use dure_sync::Arc;
+use dure_sync::{Arc, persistent};
 
 use crate::access::{self, Faulted};
 use crate::instructions::{self, WriteBack};
@@ -95,6 +95,7 @@ impl Region {
     pub fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
         let range = self.range(at, out.len())?;
         let from = self.mapping.address(range.start);
+        persistent::before_read(out.len());
         // SAFETY: the range is within the mapping; `out` is a borrowed slice apart from it.
         let read = unsafe { access::copy(out.as_mut_ptr(), from, out.len()) };
         self.whole(read, &range)
@@ -110,6 +111,7 @@ impl Region {
         if let Some(observer) = &self.observer {
             observer.stored(range.start, bytes);
         }
+        persistent::before_write(bytes.len());
         // SAFETY: the range is within the mapping; `bytes` is a borrowed slice apart from it.
         let stored = unsafe { access::copy(to, bytes.as_ptr(), bytes.len()) };
         self.whole(stored, &range)?;
@@ -142,6 +144,7 @@ impl Region {
                 observer.streamed(to, from);
             }
             let to = self.mapping.address(to);
+            persistent::before_write(from.len());
             // SAFETY: the range is within the mapping; `bytes` is a borrowed slice apart from it.
             let streamed = unsafe { access::stream(to, from.as_ptr(), words) };
             self.whole(streamed, &range)?;

@@ -7,5 +7,6 @@ pub mod explain;
 pub mod images;
 mod media;
 pub mod model;
+pub mod room;
 #[cfg(dure_backend = "sim")]
 pub mod schedules;

@@ -15,6 +15,7 @@ use crate::MutexGuard;
 use crate::atomic::{AtomicU32, Ordering};
 use crate::backend;
 use crate::futex::{ANYONE, WaitOutcome};
+use crate::waiting::Waiting;
 
 /// Tasks may sleep.
 const SLEEPERS: u32 = 1;
@@ -61,6 +62,7 @@ impl Condvar {
         guard: MutexGuard<'a, RANK, T>,
         timeout: Option<Duration>,
     ) -> (MutexGuard<'a, RANK, T>, WaitOutcome) {
+        let _waiting = Waiting::on_condition(RANK);
         // Relaxed: see `word`.
         let seen = self.word.fetch_or(SLEEPERS, Ordering::Relaxed) | SLEEPERS;
         let lock = MutexGuard::mutex(&guard);

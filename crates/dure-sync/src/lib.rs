@@ -54,6 +54,7 @@ mod sequence_count;
 mod signals;
 mod tally;
 mod topology;
+mod waiting;
 
 #[cfg(dure_backend = "sim")]
 pub mod sim;
@@ -64,6 +65,7 @@ pub mod atomic;
 pub mod canary;
 pub mod clock;
 pub mod futex;
+pub mod persistent;
 pub mod random;
 pub mod range_lock;
 pub mod thread;
@@ -93,6 +95,7 @@ pub use signals::without_signals;
 pub use std::sync::OnceLock as ProcessOnce;
 pub use tally::{HISTOGRAM_BUCKETS, Histogram, HistogramCounts, Tally};
 pub use topology::Topology;
+pub use waiting::Waiting;
 
 pub use backend::TaskLocal;
 #[cfg(dure_backend = "loom")]

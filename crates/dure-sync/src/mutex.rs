@@ -16,6 +16,7 @@ use crate::atomic::{AtomicU32, Ordering};
 use crate::backend::{self, Shadow};
 use crate::futex::ANYONE;
 use crate::rank::{self, Held, Order};
+use crate::waiting::Waiting;
 
 const FREE: u32 = 0;
 const LOCKED: u32 = 1;
@@ -102,6 +103,7 @@ impl<const RANK: u8, T> Mutex<RANK, T> {
 
     #[cold]
     fn lock_contended(&self) {
+        let _waiting = Waiting::on_lock(RANK);
         let mut seen = self.spin();
         if seen == FREE {
             // Acquire: pairs with the Release in `unlock`.

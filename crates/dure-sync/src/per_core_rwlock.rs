@@ -29,6 +29,7 @@ use crate::atomic::{AtomicU32, Ordering};
 use crate::backend;
 use crate::futex::ANYONE;
 use crate::rank::{self, Held, Order};
+use crate::waiting::Waiting;
 use crate::{OnceLock, PerCore, RwLock, RwLockReadGuard, RwLockWriteGuard, current_core};
 
 const CLOSED: u32 = 0;
@@ -293,6 +294,7 @@ impl<const RANK: u8, T> PerCoreRwLock<RANK, T> {
 
     #[cold]
     fn close(&self) {
+        let _waiting = Waiting::on_lock(RANK);
         self.shut();
         for count in self.counts.get().into_iter().flat_map(PerCore::iter) {
             self.wait_for(count);

@@ -23,6 +23,7 @@ use crate::atomic::{AtomicU32, Ordering};
 use crate::backend::{self, Shadow};
 use crate::futex::{READERS, WRITERS};
 use crate::rank::{self, Order};
+use crate::waiting::Waiting;
 
 pub use guard::{RwLockReadGuard, RwLockWriteGuard};
 
@@ -220,6 +221,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
 
     #[cold]
     fn read_contended(&self) {
+        let _waiting = Waiting::on_lock(RANK);
         // Spinning ends early when another reader already sleeps: then the wait is a long one.
         let mut state = self.spin(|state| state & WRITER == 0 || state & READERS_WAIT != 0);
         loop {
@@ -251,6 +253,7 @@ impl<const RANK: u8, T> RwLock<RANK, T> {
 
     #[cold]
     fn write_contended(&self) {
+        let _waiting = Waiting::on_lock(RANK);
         let mut state = self.spin(|state| is_free(state) || state & WRITERS_WAIT != 0);
         // Once this task has slept, other writers may be asleep whose bit a slow releaser clears
         // after the wake-up: so this task sets the bit again as it takes the lock.

@@ -20,7 +20,8 @@
 
 pub use dure_vcpu::models;
 pub use dure_vcpu::{
-    Access, Config, Detail, Failure, FailureKind, Frame, HotLine, Report, Rng, Run, Schedule,
-    SharedLine, Sighting, Stack, Symbols, charge, heap_bytes, is_running, label, run, seeds, touch,
-    transfers, try_run, watch_begin, watch_end, watch_task,
+    Access, Account, Config, Detail, Failure, FailureKind, Frame, HotLine, Move, Report, Rng, Run,
+    Schedule, SharedLine, Sighting, Stack, Symbols, Waiting, charge, heap_bytes, is_running, label,
+    measure, measure_within, measured, run, seeds, set_pace, touch, transfers, try_run,
+    watch_begin, watch_end, watch_task,
 };

@@ -116,7 +116,7 @@ impl Config {
 
     /// This configuration with other costs.
     #[must_use]
-    pub const fn with_model(mut self, model: CostModel) -> Self {
+    pub fn with_model(mut self, model: CostModel) -> Self {
         self.model = model;
         self
     }

@@ -11,6 +11,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::time::Duration;
 
+use crate::account::{Account, Cause, Waiting};
 use crate::lines::Access;
 use crate::task::{TaskId, TaskYielder, Wake};
 use crate::watch::{Detail, SharedLine, Watch};
@@ -119,6 +120,7 @@ pub fn access(access: Access, address: usize) {
 /// Like [`access`], on a word that is part of a `what`, a name for reports.
 #[inline]
 pub fn access_to(access: Access, address: usize, what: &'static str) {
+    with_world(World::pace);
     visible(
         |world| world.slack(access, address),
         |world| {
@@ -126,6 +128,77 @@ pub fn access_to(access: Access, address: usize, what: &'static str) {
             world.access(access, address);
         },
     );
+}
+
+/// A visible copy of `bytes` bytes from or to `address` on, before it is done.
+pub fn copy(access: Access, address: usize, bytes: usize) {
+    with_world(World::pace);
+    visible(
+        |world| world.slack(access, address),
+        |world| {
+            world.note(access, address, "");
+            let bytes = u64::try_from(bytes).expect("64 bits");
+            world.copy(access, address, bytes);
+        },
+    );
+}
+
+/// A copy of `bytes` bytes from or to persistent memory, before it is done. Visible if it costs
+/// anything, since the modules of a socket serve its cores in the order in which they ask.
+pub fn copy_persistent(access: Access, bytes: usize) {
+    if with_world(|world| world.config.model.persistent.is_none()) != Some(false) {
+        return;
+    }
+    visible(
+        |_| 0,
+        |world| world.copy_persistent(access, u64::try_from(bytes).expect("64 bits")),
+    );
+}
+
+/// From now on each visible operation on memory takes so many picoseconds more: the work between
+/// two of them, which touches nothing shared. Turns of loops that spin do not.
+pub fn set_pace(picoseconds: u64) {
+    with_world(|world| world.pace_ps = picoseconds);
+}
+
+/// From now on, or no longer, what the calling task does counts in the account.
+pub fn measure(on: bool) {
+    with_world(|world| {
+        let task = world.running;
+        world.tasks[task].is_measured = on;
+    });
+}
+
+/// What measured tasks do counts from one time to another only.
+pub fn measure_within(start_ns: u64, stop_ns: u64) {
+    with_world(|world| world.window = (start_ns, stop_ns));
+}
+
+/// What was counted so far.
+#[must_use]
+pub fn measured() -> Option<Account> {
+    with_world(|world| world.account.clone())
+}
+
+/// The calling task waits for `what` from now on, unless it waits for something already; whether it
+/// does.
+pub fn wait_begin(what: Waiting) -> bool {
+    with_world(|world| {
+        let task = world.running;
+        let waiting = &mut world.tasks[task].waiting;
+        let begins = waiting.is_none();
+        waiting.get_or_insert(what);
+        begins
+    })
+    .unwrap_or(false)
+}
+
+/// What the task said it waits for has come.
+pub fn wait_end() {
+    with_world(|world| {
+        let task = world.running;
+        world.tasks[task].waiting = None;
+    });
 }
 
 /// The first address of `bytes` from `address` on in each line.
@@ -186,7 +259,11 @@ pub fn spin_hint() {
         std::hint::spin_loop();
         return;
     }
-    let spin_ns = |world: &mut World| world.charge(world.config.model.spin_hint_ns);
+    let spin_ns = |world: &mut World| {
+        world.charge(world.config.model.spin_hint_ns);
+        let core = world.core();
+        world.cores[core].spun = true;
+    };
     visible(|_| 0, spin_ns);
     // A spinner waits for another task. Where schedules follow clocks, its own advancing clock lets
     // that task run; where they ignore clocks, it has to give way.
@@ -197,7 +274,7 @@ pub fn spin_hint() {
 pub fn yield_now() {
     visible(
         |_| 0,
-        |world| world.charge(world.config.model.system_call_ns),
+        |world| world.spend(Cause::Kernel, world.config.model.system_call_ns),
     );
     leaving(|world| may_switch() && world.yield_now());
 }
@@ -213,7 +290,7 @@ pub fn now_ns() -> Option<u64> {
 pub fn sleep(duration: Duration) {
     visible(
         |_| 0,
-        |world| world.charge(world.config.model.system_call_ns),
+        |world| world.spend(Cause::Kernel, world.config.model.system_call_ns),
     );
     assert_not_unwinding("sleep");
     leaving(|world| {
@@ -236,7 +313,7 @@ pub fn futex_wait(
         |world| {
             world.note(Access::Load, address, "");
             world.access(Access::Load, address);
-            world.charge(world.config.model.system_call_ns);
+            world.spend(Cause::Kernel, world.config.model.system_call_ns);
         },
     );
     // No switch between this check and the sleep: they are one step.
@@ -251,7 +328,7 @@ pub fn futex_wait(
 /// Wakes up to `count` sleepers of `address` with a common bit in `mask`; returns how many.
 pub fn futex_wake(address: usize, count: u32, mask: u32) -> u32 {
     let wake = |world: &mut World| {
-        world.charge(world.config.model.system_call_ns);
+        world.spend(Cause::Kernel, world.config.model.system_call_ns);
         world.futex_wake(address, count, mask)
     };
     visible(|_| 0, wake).unwrap_or(0)
@@ -274,7 +351,7 @@ pub fn spawn(name: &str, core: Option<usize>, body: impl FnOnce() + 'static) -> 
 pub fn join(task: TaskId) {
     visible(
         |_| 0,
-        |world| world.charge(world.config.model.system_call_ns),
+        |world| world.spend(Cause::Kernel, world.config.model.system_call_ns),
     );
     assert_not_unwinding("join");
     leaving(|world| world.join(task.0));
@@ -300,6 +377,15 @@ pub fn current_core() -> Option<usize> {
 #[must_use]
 pub fn core_count() -> Option<usize> {
     with_world(|world| world.config.cores)
+}
+
+/// The number of cores of a NUMA node, which are numbered node by node.
+#[must_use]
+pub fn cores_of_node() -> Option<usize> {
+    with_world(|world| match world.config.model.is_numa {
+        true => world.config.model.cores_per_socket,
+        false => world.config.cores,
+    })
 }
 
 /// The current task.

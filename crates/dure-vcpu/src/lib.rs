@@ -10,7 +10,7 @@
 //! [`Schedule::Priority`] and [`Schedule::Stall`] hunt for races, [`Schedule::MinClock`] always
 //! runs the core with the smallest clock and so measures. Cache lines are found from addresses and
 //! move between cores at the costs of a [`models::CostModel`]; each move is counted: a *shared-line
-//! transfer*.
+//! transfer*. [`measure`] says which tasks count in an [`Account`] of where time went.
 //!
 //! **Invariants.** Same program, config and seed: same schedule, same [`Report::schedule_hash`].
 //! Only one task executes at a time, and memory is sequentially consistent: weak orderings are
@@ -38,6 +38,7 @@
 
 pub mod models;
 
+mod account;
 mod alloc;
 mod config;
 mod current;
@@ -54,13 +55,15 @@ mod timers;
 mod watch;
 mod world;
 
+pub use account::{Account, Move, Waiting};
 pub use alloc::LineAllocator;
 pub use config::{CORES_MAX, Config, Schedule};
 pub use current::{
-    access, access_to, allocated, charge, core_count, current_core, current_task, fail_run, forget,
-    futex_wait, futex_wake, heap_bytes, is_finished, is_running, join, label, move_to, note,
-    now_ns, random, sleep, spawn, spin_hint, touch, transfers, watch_begin, watch_end, watch_task,
-    with_local, yield_now,
+    access, access_to, allocated, charge, copy, copy_persistent, core_count, cores_of_node,
+    current_core, current_task, fail_run, forget, futex_wait, futex_wake, heap_bytes, is_finished,
+    is_running, join, label, measure, measure_within, measured, move_to, note, now_ns, random,
+    set_pace, sleep, spawn, spin_hint, touch, transfers, wait_begin, wait_end, watch_begin,
+    watch_end, watch_task, with_local, yield_now,
 };
 pub use lines::{Access, HotLine};
 pub use report::{Failure, FailureKind, Report};

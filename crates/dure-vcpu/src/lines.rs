@@ -72,6 +72,8 @@ struct Line {
     sharers: Cores,
     owner: usize,
     exclusive: bool,
+    /// The socket whose core touched it first: its memory is there.
+    home: usize,
     /// The end of the last transfer.
     free_at: u64,
     accesses: u64,
@@ -138,6 +140,12 @@ impl LineTable {
         self.slots[self.find(address >> LINE_SHIFT)].hit(access, core)
     }
 
+    /// The socket in whose memory a line is that was touched before.
+    pub(crate) fn home(&self, address: usize) -> Option<usize> {
+        let line = &self.slots[self.find(address >> LINE_SHIFT)];
+        (line.number != 0).then_some(line.home)
+    }
+
     /// Does `access` at `now` by `core`.
     #[inline]
     pub(crate) fn access(
@@ -160,13 +168,16 @@ impl LineTable {
         let start = now.max(line.free_at);
         let others = line.sharers.without(core);
         let alone = others.is_empty();
+        if line.sharers.is_empty() {
+            line.home = core / model.cores_per_socket;
+        }
         let latency = if alone {
             // No other core has it: the first touch, or an upgrade by the only sharer.
             model.hit_ns
         } else {
             line.transfers += 1;
             self.transfers += 1;
-            transfer_ns(model, core, line.owner, &others)
+            transfer_ns(model, core, line, &others)
         };
         line.waited_ns += start - now;
         let ready_at = start + latency;
@@ -273,18 +284,22 @@ impl LineTable {
     }
 }
 
-fn transfer_ns(model: &CostModel, core: usize, owner: usize, others: &Cores) -> u64 {
+fn transfer_ns(model: &CostModel, core: usize, line: &Line, others: &Cores) -> u64 {
     let socket = core / model.cores_per_socket;
+    let owner = line.owner;
     // The owner supplies the line; if it gave it up, the nearest sharer does.
     let source = if others.contains(owner) {
         owner
     } else {
         others.first().expect("another core has the line")
     };
-    if source / model.cores_per_socket == socket {
+    let from = source / model.cores_per_socket;
+    if from == socket {
         model.transfer_ns
-    } else {
+    } else if line.home == from || line.home == socket {
         model.transfer_far_ns
+    } else {
+        model.transfer_far_ns + model.third_node_ns
     }
 }
 

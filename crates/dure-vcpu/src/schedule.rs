@@ -6,6 +6,7 @@
 //! is in exactly one place: current of a core, in a queue, in the list, or running. **Crash.**
 //! Nothing is kept.
 
+use crate::account::Cause;
 use crate::config::Schedule;
 use crate::task::{State, Wake};
 use crate::world::{Next, World};
@@ -113,15 +114,20 @@ impl World {
             .expect("a core in the heap has work");
         let task = queue.remove(first).expect("the place is in the queue");
         let core = &mut self.cores[index];
-        core.clock = core.clock.max(tasks[task].ready_at);
+        let asleep_ns = tasks[task].ready_at.saturating_sub(core.clock);
+        core.clock += asleep_ns;
+        let mut switch_ns = 0;
         if core.last != Some(task) {
             if core.last.is_some() {
-                core.clock += self.config.model.switch_ns;
+                switch_ns = self.config.model.switch_ns;
+                core.clock += switch_ns;
             }
             core.last = Some(task);
         }
         core.slice_start = core.clock;
         core.current = Some(task);
+        self.count(task, Cause::Asleep, asleep_ns);
+        self.count(task, Cause::Kernel, switch_ns);
     }
 
     fn start(&mut self, task: usize) {

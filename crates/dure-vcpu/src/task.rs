@@ -10,6 +10,8 @@ use std::fmt;
 
 use corosensei::Yielder;
 
+use crate::account::Waiting;
+
 /// The number of a task of a run, in order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub(crate) usize);
@@ -75,6 +77,10 @@ pub(crate) struct Task {
     pub(crate) deadline_set: bool,
     /// Why the last sleep ended.
     pub(crate) wake: Wake,
+    /// What it waits for, as it said.
+    pub(crate) waiting: Option<Waiting>,
+    /// Whether its time counts.
+    pub(crate) is_measured: bool,
     /// Tasks that wait for its end.
     pub(crate) joiners: Vec<usize>,
     pub(crate) locals: Locals,
@@ -93,6 +99,8 @@ impl Task {
             sleep: 0,
             deadline_set: false,
             wake: Wake::Woken,
+            waiting: None,
+            is_measured: false,
             joiners: Vec::new(),
             locals: Vec::new(),
             yielder: std::ptr::null(),
@@ -117,6 +125,10 @@ pub(crate) struct Core {
     pub(crate) clock: u64,
     /// When its last store that missed is done; a locked operation waits for it.
     pub(crate) stores_done_at: u64,
+    /// Picoseconds of work that are not yet in the clock.
+    pub(crate) rest_ps: u64,
+    /// Whether its last operation was a turn of a spin loop.
+    pub(crate) spun: bool,
     /// The task it runs, under the clock schedules.
     pub(crate) current: Option<usize>,
     /// The task it ran last.

@@ -190,7 +190,7 @@ impl Watch {
 
 impl Stack {
     /// The stack of the caller.
-    fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let mut frames = Vec::with_capacity(FRAMES_MAX);
         backtrace::trace(|frame| {
             frames.push(frame.ip().addr());

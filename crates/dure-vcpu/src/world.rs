@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::account::{Account, Cause};
 use crate::config::{Config, Schedule};
 use crate::heap::CoreHeap;
 use crate::lines::{Access, LineTable};
@@ -55,6 +56,16 @@ pub(crate) struct World {
     pub(crate) bodies: Vec<Option<Body>>,
     /// Named address ranges, for reports.
     pub(crate) labels: Vec<(usize, usize, String)>,
+    /// Where the time of measured tasks went.
+    pub(crate) account: Account,
+    /// Between which times they count.
+    pub(crate) window: (u64, u64),
+    /// Work of a call for each of its operations, in picoseconds.
+    pub(crate) pace_ps: u64,
+    /// When the memory of each socket has done the copies it was asked for.
+    memory_free_at: Vec<u64>,
+    /// When the persistent memory of each socket has.
+    modules_free_at: Vec<u64>,
     /// What is being watched, if anything is.
     pub(crate) watch: Option<Watch>,
     live: usize,
@@ -87,6 +98,11 @@ impl World {
             next: Next::Run(0),
             bodies: Vec::new(),
             labels: Vec::new(),
+            account: Account::default(),
+            window: (0, u64::MAX),
+            pace_ps: 0,
+            memory_free_at: vec![0; cores.div_ceil(config.model.cores_per_socket)],
+            modules_free_at: vec![0; cores.div_ceil(config.model.cores_per_socket)],
             watch: None,
             live: 0,
             hash: 0xCBF2_9CE4_8422_2325,
@@ -170,8 +186,57 @@ impl World {
             }
             _ => ns,
         };
+        self.spend(Cause::Compute, ns);
+    }
+
+    /// Advances the clock of the running core for this cause.
+    #[inline]
+    pub(crate) fn spend(&mut self, cause: Cause, ns: u64) {
         let core = self.core();
         self.cores[core].clock += ns;
+        self.count(self.running, cause, ns);
+    }
+
+    /// Enters time of `task` in the account.
+    #[inline]
+    pub(crate) fn count(&mut self, task: usize, cause: Cause, ns: u64) {
+        let task = &self.tasks[task];
+        if !task.is_measured {
+            return;
+        }
+        let end = self.cores[task.core].clock;
+        let begin = end.saturating_sub(ns).max(self.window.0);
+        let within = end.min(self.window.1).saturating_sub(begin);
+        if within > 0 {
+            self.account.add(cause, task.waiting, within);
+        }
+    }
+
+    /// Whether what the running task does now counts.
+    #[inline]
+    fn counts(&self) -> bool {
+        let (start, stop) = self.window;
+        self.tasks[self.running].is_measured && (start..stop).contains(&self.now())
+    }
+
+    /// Does the work between the last operation and the next one, unless a loop only spins.
+    #[inline]
+    pub(crate) fn pace(&mut self) {
+        let index = self.core();
+        let core = &mut self.cores[index];
+        if std::mem::take(&mut core.spun) {
+            return;
+        }
+        if self.counts() {
+            self.account.steps += 1;
+        }
+        if self.pace_ps > 0 {
+            let core = &mut self.cores[index];
+            core.rest_ps += self.pace_ps;
+            let ns = core.rest_ps / 1_000;
+            core.rest_ps %= 1_000;
+            self.charge(ns);
+        }
     }
 
     /// How far the running task may be ahead to do `access`: hits may run ahead a little.
@@ -206,12 +271,63 @@ impl World {
         };
         let cost = self.lines.access(access, address, index, start, model);
         let core = &mut self.cores[index];
-        if access == Access::Store && cost.missed {
+        let hides = access == Access::Store && cost.missed;
+        if hides {
             core.stores_done_at = core.stores_done_at.max(cost.ready_at);
-        } else {
-            core.clock = cost.ready_at;
+        }
+        let moving_ns = cost.ready_at - now;
+        if cost.missed && self.counts() {
+            let is_in_wait = self.tasks[self.running].waiting.is_some();
+            self.account.moved(address, moving_ns, is_in_wait);
+        }
+        if !hides {
+            self.spend(Cause::Lines, moving_ns);
         }
         self.charge(own);
+    }
+
+    /// Does a copy of `bytes` bytes that begins with `access` at `address`: within the caches of the
+    /// core if it has the first line, otherwise from or to the memory of the line's socket.
+    pub(crate) fn copy(&mut self, access: Access, address: usize, bytes: u64) {
+        let had_it = self.lines.hits(access, address, self.core());
+        self.access(access, address);
+        let model = &self.config.model;
+        if model.copy_mb_s == 0 {
+            return;
+        }
+        let at = |mb_s: u64| bytes * 1_000 / mb_s.max(1);
+        if had_it || model.copy_memory_mb_s == 0 {
+            let ns = at(model.copy_mb_s);
+            return self.spend(Cause::Copies, ns);
+        }
+        let now = self.now();
+        let mut done_at = now + at(model.copy_memory_mb_s);
+        if model.socket_mb_s > 0 {
+            let served_ns = at(model.socket_mb_s);
+            let socket = self.lines.home(address).unwrap_or(0);
+            let free_at = &mut self.memory_free_at[socket];
+            *free_at = now.max(*free_at) + served_ns;
+            done_at = done_at.max(*free_at);
+        }
+        self.spend(Cause::Copies, done_at - now);
+    }
+
+    /// Does a copy from or to the persistent memory of the core's socket.
+    pub(crate) fn copy_persistent(&mut self, access: Access, bytes: u64) {
+        let Some(modules) = &self.config.model.persistent else {
+            return;
+        };
+        let (core_mb_s, socket_mb_s) = match access {
+            Access::Load => (modules.read_mb_s, modules.socket_read_mb_s),
+            Access::Store | Access::Update => (modules.write_mb_s, modules.socket_write_mb_s),
+        };
+        let at = |mb_s: u64| bytes * 1_000 / mb_s.max(1);
+        let now = self.now();
+        let free_at = &mut self.modules_free_at
+            [self.tasks[self.running].core / self.config.model.cores_per_socket];
+        *free_at = now.max(*free_at) + at(socket_mb_s);
+        let done_at = (now + modules.latency_ns + at(core_mb_s)).max(*free_at);
+        self.spend(Cause::Copies, done_at - now);
     }
 
     /// Tells the watch, if there is one, that the running task uses the word at `address`.
@@ -277,9 +393,14 @@ impl World {
     fn describe(&self, index: usize) -> String {
         let task = &self.tasks[index];
         let clock = self.cores[task.core].clock;
+        let waits = task
+            .waiting
+            .map(|what| format!(", which waits for {what},"));
         let place = format!(
-            "task {index} {:?} on core {} at {clock} ns",
-            task.name, task.core
+            "task {index} {:?} on core {}{} at {clock} ns",
+            task.name,
+            task.core,
+            waits.unwrap_or_default()
         );
         match task.state {
             State::Blocked(Blocked::Futex { address }) => format!(

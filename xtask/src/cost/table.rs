@@ -108,6 +108,7 @@ pub(super) const ROWS: &[Row] = &[
         budget(40_700, 2_880),
         budget(40_800, 2_920),
     ),
+    row("read", 0, budget(4_650, 0), budget(4_650, 0)),
     row("read-direct", 0, budget(5_410, 0), budget(5_430, 0)),
     row("readdir", 0, budget(356, 0), budget(360, 0)),
     row("fuse-lookup", 0, budget(2_610, 0), budget(2_660, 0)),

@@ -14,7 +14,7 @@ use crate::target::{How, OpenFile, Tree};
 
 pub(super) const BLOCK: u64 = 4096;
 /// Bytes between the blocks of two workers in a shared file.
-const REGION: u64 = 8 << 20;
+pub(super) const REGION: u64 = 8 << 20;
 
 pub(super) fn make(tree: &Tree, workload: Workload, seat: Seat) -> Result<Box<dyn Worker>> {
     Ok(match workload {
@@ -107,8 +107,8 @@ fn own_region(tree: &Tree, seat: Seat) -> Result<Block> {
     if seat.is_background() {
         return Ok(block(file, 0, seat, &[Act::WriteOther]));
     }
-    let start = seat.id() * REGION;
-    fill(&file, start..start + REGION)?;
+    let start = seat.id() * seat.region;
+    fill(&file, start..start + seat.region)?;
     Ok(block(file, start, seat, &[Act::Read]))
 }
 
@@ -132,10 +132,15 @@ fn shared(tree: &Tree, seat: Seat, turns: &[Act]) -> Result<Block> {
     let file = tree.open_for(&tree.path("n_mtime_upt.dat"), How::Create, seat.io)?;
     if seat.is_leader() {
         let count = u64::try_from(seat.count)?;
-        fill(&file, 0..count * REGION)?;
+        fill(&file, 0..count * seat.region)?;
         file.sync()?;
     }
-    Ok(block(file, seat.id() * REGION, seat, share_of(turns, seat)))
+    Ok(block(
+        file,
+        seat.id() * seat.region,
+        seat,
+        share_of(turns, seat),
+    ))
 }
 
 /// With four workers or more each does one thing, as in pNOVA's measurements; fewer do all in turn.
@@ -161,7 +166,7 @@ impl Block {
     /// The block of a worker picked at random.
     fn other(&mut self) -> u64 {
         let count = u64::try_from(self.seat.count).expect("workers are few");
-        self.random.below(count) * REGION
+        self.random.below(count) * self.seat.region
     }
 
     /// Whether this was there before, or one of the workers wrote it.

@@ -9,6 +9,7 @@
 //! background of DRBL_bg and DRBM_bg writes.
 
 mod data;
+mod field;
 mod lookup;
 mod namespace;
 mod seat;
@@ -29,6 +30,7 @@ use crate::options::{Measuring, Targets};
 use crate::report;
 use crate::target::{Io, NO_DIRECT, Target, Tree};
 
+pub use field::{Field, Sizes};
 pub(crate) use seat::Numbered;
 use seat::Seat;
 pub use workload::Workload;
@@ -187,6 +189,7 @@ impl Bench for Suite {
             fill: self.fill,
             fill_ns: self.fill_ns,
             branches: self.branches,
+            region: data::REGION,
             io: self.io,
         };
         let background = usize::from(workload.has_background());

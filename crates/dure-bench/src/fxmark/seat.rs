@@ -23,6 +23,8 @@ pub(super) struct Seat {
     pub(super) fill_ns: u64,
     /// Branches of each directory of the shared tree, ten at most.
     pub(super) branches: u32,
+    /// Bytes between the blocks of two workers in a shared file.
+    pub(super) region: u64,
     /// How the content of files is moved.
     pub(super) io: Io,
 }

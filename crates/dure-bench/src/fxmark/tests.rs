@@ -54,6 +54,7 @@ fn seat(number: usize, count: usize) -> Seat {
         fill: 40,
         fill_ns: 3_600_000_000_000,
         branches: 4,
+        region: super::data::REGION,
         io: Io::Buffered,
     }
 }

@@ -24,12 +24,13 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// # Errors
 /// The file cannot be written.
 pub(crate) fn draw(path: &Path, bench: &str, points: &[Point]) -> Result<()> {
-    let text = svg(bench, points)?;
+    let title = format!("dure bench {bench}: operations per second over cores");
+    let text = svg(&title, points)?;
     std::fs::write(path, text).with_context(|| path.display().to_string())
 }
 
 /// The drawing.
-fn svg(bench: &str, points: &[Point]) -> Result<String> {
+pub(crate) fn svg(title: &str, points: &[Point]) -> Result<String> {
     let mut text = String::new();
     let workloads = distinct(points, |point| point.workload.clone());
     let lines = distinct(points, line_of);
@@ -42,7 +43,7 @@ fn svg(bench: &str, points: &[Point]) -> Result<String> {
         let root = SVGBackend::with_string(&mut text, (width, height)).into_drawing_area();
         root.fill(&WHITE).context("drawing")?;
         let (legend, charts) = root.split_vertically(head);
-        draw_legend(&legend, bench, &lines)?;
+        draw_legend(&legend, title, &lines)?;
         let cells = charts.split_evenly((rows, columns));
         for (workload, cell) in workloads.iter().zip(&cells) {
             let own: Vec<_> = points.iter().filter(|p| p.workload == *workload).collect();
@@ -73,8 +74,7 @@ fn distinct(points: &[Point], of: impl Fn(&Point) -> String) -> Vec<String> {
     found
 }
 
-fn draw_legend(area: &Area<'_>, bench: &str, lines: &[String]) -> Result<()> {
-    let title = format!("dure bench {bench}: operations per second over cores");
+fn draw_legend(area: &Area<'_>, title: &str, lines: &[String]) -> Result<()> {
     area.draw(&Text::new(title, (10, 6), ("sans-serif", 16)))
         .context("drawing")?;
     for (number, line) in lines.iter().enumerate() {

@@ -2,6 +2,8 @@
 
 mod chart;
 
+use std::path::Path;
+
 use anyhow::{Context, Result};
 use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, presets,
@@ -9,7 +11,7 @@ use comfy_table::{
 use serde::Serialize;
 use serde_json::to_value;
 
-use crate::measure::{Counts, Point};
+use crate::measure::{Counts, Point, Run, WorkerKind};
 
 use chart::line_of;
 pub(crate) use chart::{LABELS, axis, draw, short};
@@ -99,6 +101,45 @@ fn shown(rate: f64) -> String {
     } else {
         format!("{rate:.0}")
     }
+}
+
+/// A rate that was not measured by a bench, to be drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rate {
+    /// Its chart.
+    pub workload: String,
+    /// Its line.
+    pub line: String,
+    /// Cores.
+    pub cores: usize,
+    /// Operations a second.
+    pub ops_per_second: f64,
+}
+
+/// Draws rates over cores: a chart for each workload.
+///
+/// # Errors
+/// The file cannot be written.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rates are positive and far below 2^52"
+)]
+pub fn draw_rates(path: &Path, title: &str, rates: &[Rate]) -> Result<()> {
+    let point = |rate: &Rate| {
+        let workers = (rate.cores, WorkerKind::Threads);
+        let mut point = Point::new(&rate.workload, rate.cores, (&rate.line, ""), workers)?;
+        point.runs.push(Run {
+            // The rate has to be whole: a thousandth of an operation does not show.
+            works: (rate.ops_per_second * 1_000.0) as u64,
+            seconds: 1_000.0,
+            parts: Vec::new(),
+        });
+        Ok(point)
+    };
+    let points: Vec<Point> = rates.iter().map(point).collect::<Result<_>>()?;
+    let text = chart::svg(title, &points)?;
+    std::fs::write(path, text).with_context(|| path.display().to_string())
 }
 
 /// To standard output.

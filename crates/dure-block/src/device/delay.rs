@@ -15,7 +15,7 @@ use std::time::Duration;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::random::Seeded;
 use dure_sync::{
-    Arc, CachePadded, CoreId, Mutex, PerCore, clock, core_count, current_core, thread,
+    Arc, CachePadded, CoreId, Mutex, PerCore, Waiting, clock, core_count, current_core, thread,
 };
 
 use crate::rank::{CHANNELS_RANK, LANE_RANK};
@@ -335,6 +335,7 @@ fn exponential(mean_ns: u64, random: &mut Seeded) -> u64 {
 fn sleep_until(ns: u64) {
     let left = ns.saturating_sub(clock::monotonic_ns());
     if left > 0 {
+        let _waiting = Waiting::on_device();
         thread::sleep(Duration::from_nanos(left));
     }
 }

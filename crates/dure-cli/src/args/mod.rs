@@ -18,7 +18,10 @@ pub use files::{Copy, Ls, Mkdir, Paths, Rm};
 pub use inspect::{Demo, Dump, Structure};
 pub use mkfs::{Mkfs, NodeLog, NvmFile};
 pub use mount::{Mount, Umount};
-pub use sim::{Mechanism, Media, Sim, SimConflicts, SimCrash, SimExplain, Suite};
+pub use sim::{
+    Mechanism, Media, Sim, SimCalibrate, SimConflicts, SimCrash, SimExplain, SimScale, SimValidate,
+    Suite,
+};
 pub use snapshot::{
     Snapshot, SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotMount, SnapshotRename,
 };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use dure_sim::room::Workload;
 use serde::{Deserialize, Serialize};
 
 /// `dure sim`.
@@ -19,6 +20,16 @@ pub enum Sim {
     /// Run a mechanism on the examples of its publication, and print what it has in memory after each
     /// step.
     Explain(SimExplain),
+    /// How FxMark's workloads scale on the cores of a machine that is not at hand: the whole file
+    /// system on virtual cores, with the costs of that machine.
+    #[command(after_long_help = SCALE_HELP)]
+    Scale(SimScale),
+    /// Write the file of this machine, for `dure sim scale --machine FILE`: what lines, locks,
+    /// copies and calls of the kernel cost on it. Takes half a minute on an idle machine.
+    Calibrate(SimCalibrate),
+    /// Compare what the simulation predicts for one and two cores of this machine with what they do.
+    /// Ends with 1 if a prediction is wrong by more than a quarter.
+    Validate(SimValidate),
 }
 
 /// `dure sim explain`.
@@ -34,6 +45,81 @@ pub struct SimExplain {
 pub enum Mechanism {
     /// Transactions of several cores that share blocks, their marks, and what a crash leaves of them.
     Zjournal,
+}
+
+const SCALE_HELP: &str = "\
+Every figure is of a model, none is measured: docs/simulation says what the model has and lacks. A line below a row \
+says what its cores spend their time on: computing, copies, calls of the kernel, the device, waits by the name of the \
+lock, moves of cache lines by the place in the program that asks for the line.
+
+The cores are simulated, which takes another build of this program: the installed one finds it in libexec/dure \
+(`cargo xtask dist --simulation`), one in the target folder of the sources builds and runs it itself.
+
+JSON: a list of points: machine, workload, policy, cores, ops_per_second (simulated), ns_per_op, lines_per_op \
+(moves of cache lines between cores), bottleneck, causes (name, share of the time, lines_per_op), operations \
+(simulated), hash (equal for equal runs).";
+
+/// `dure sim scale`.
+#[derive(Debug, clap::Args)]
+pub struct SimScale {
+    /// A machine by name (4x20-6138, 8x15-8870v2, 8x15-8870v2-nvm, 8x24-8890v4, 2x28-8280m,
+    /// 2x28-8280m-single, 983zet-host, null-block-host, 2x64-9554), or its file.
+    #[arg(long, value_name = "NAME|FILE", default_value = "4x20-6138")]
+    pub machine: String,
+    /// A workload of `dure bench fxmark`, several times.
+    #[arg(
+        long = "workload",
+        value_enum,
+        ignore_case = true,
+        value_name = "NAME",
+        required = true
+    )]
+    pub workloads: Vec<Workload>,
+    /// Numbers of cores, with commas between; the first ones of the machine work.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    pub cores: Vec<usize>,
+    /// Options that the volume is mounted with, as -o of `dure mount` takes them, with commas between,
+    /// and nvm=emulated; several times. `default`: none.
+    #[arg(long = "policy", value_name = "OPTIONS")]
+    pub policies: Vec<String>,
+    /// The seed of what is random.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Each rate as a band: the lowest and the highest of six simulations, with the hold of a line at
+    /// 3, 10 and 30 ns, and moves of lines at once and twice their cost.
+    #[arg(long)]
+    pub band: bool,
+    /// Print a JSON list.
+    #[arg(long)]
+    pub json: bool,
+    /// Draw rates over cores into this file.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// `dure sim calibrate`.
+#[derive(Debug, clap::Args)]
+pub struct SimCalibrate {
+    /// Write it here, not to standard output.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// `dure sim validate`.
+#[derive(Debug, clap::Args)]
+pub struct SimValidate {
+    /// Use this file of this machine instead of calibrating first.
+    #[arg(long, value_name = "FILE")]
+    pub machine: Option<PathBuf>,
+    /// Runs of each point on real cores; the fastest counts.
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// Instead: how each headline moves when each cost of its machine is halved and doubled.
+    #[arg(long, conflicts_with_all = ["machine", "repeat"])]
+    pub sensitivity: bool,
+    /// Print a JSON list.
+    #[arg(long)]
+    pub json: bool,
 }
 
 const CONFLICTS_HELP: &str = "\

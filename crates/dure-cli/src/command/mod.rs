@@ -16,7 +16,10 @@ pub(crate) mod mount;
 pub(crate) mod rescue;
 pub(crate) mod resize;
 pub(crate) mod rm;
+pub(crate) mod room;
 pub(crate) mod sim;
+#[cfg(not(dure_backend = "sim"))]
+pub(crate) mod simulated;
 pub(crate) mod snapshot;
 pub(crate) mod top;
 pub(crate) mod trim;

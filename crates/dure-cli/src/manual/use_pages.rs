@@ -42,6 +42,14 @@ const CRASH: Statuses = &[
     (exit::USAGE, "wrong arguments"),
     CLOSED,
 ];
+const VALIDATE: Statuses = &[
+    (
+        exit::OK,
+        "every prediction is within a quarter of what was measured",
+    ),
+    (exit::FAILED, "one is not, or it failed"),
+    (exit::USAGE, "wrong arguments"),
+];
 const CONFLICTS: Statuses = &[
     (exit::OK, "every call answered as the model says"),
     (
@@ -262,5 +270,33 @@ pub(super) const PAGES: &[Page] = &[
             "dure sim explain zjournal",
         )],
         STATUS,
+    ),
+    page(
+        "sim scale",
+        &[
+            (
+                "Overwrites of private files on one core and on 80",
+                "dure sim scale --workload DWOL --cores 1,80",
+            ),
+            (
+                "One journal against one for each core",
+                "dure sim scale --workload DWOL --cores 80 --policy journal=jbd2,data=journal \
+                 --policy journal=per-core,data=journal",
+            ),
+        ],
+        STATUS,
+    ),
+    page(
+        "sim calibrate",
+        &[(
+            "The file of this machine",
+            "dure sim calibrate --output this.toml",
+        )],
+        STATUS,
+    ),
+    page(
+        "sim validate",
+        &[("The model against this machine", "dure sim validate")],
+        VALIDATE,
     ),
 ];

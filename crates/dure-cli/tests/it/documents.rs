@@ -60,7 +60,16 @@ fn the_commands_of_every_page_work() {
 }
 
 /// Of pages whose examples take long, or need what is not here.
-const NOT_RUN: [&str; 5] = ["demo", "sim", "sim crash", "sim conflicts", "top"];
+const NOT_RUN: [&str; 8] = [
+    "demo",
+    "sim",
+    "sim crash",
+    "sim conflicts",
+    "sim scale",
+    "sim calibrate",
+    "sim validate",
+    "top",
+];
 
 /// Without the feature `wrap_help` of clap the options of `dure mount` are one line of 4,500 columns.
 #[test]

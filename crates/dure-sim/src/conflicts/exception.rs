@@ -72,7 +72,7 @@ impl Line {
 
 /// Finds places of code; keeps the sources it read.
 #[derive(Debug, Default)]
-pub(super) struct Finder {
+pub(crate) struct Finder {
     symbols: Symbols,
     sources: BTreeMap<String, Vec<String>>,
 }
@@ -112,7 +112,7 @@ impl Finder {
     }
 
     /// The innermost place in the file system.
-    fn place(&mut self, stack: &Stack) -> Place {
+    pub(crate) fn place(&mut self, stack: &Stack) -> Place {
         let frames = self.symbols.frames(stack);
         let ours = |frame: &&Frame| {
             frame.file.contains("crates/dure")

@@ -19,6 +19,8 @@ mod play;
 mod scene;
 mod survey;
 
+pub(crate) use exception::Finder;
+
 pub use act::{Act, Call, Side};
 pub use acts::acts;
 pub use exception::{Line, Place, Use};

@@ -25,6 +25,7 @@ mod pins;
 mod profiles;
 mod range_lines;
 mod ranges;
+mod room;
 mod seek;
 mod snapshots;
 mod trim;

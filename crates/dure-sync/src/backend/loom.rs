@@ -256,3 +256,17 @@ pub(crate) fn random_fill(bytes: &mut [u8]) {
 /// Called before a statistic changes; unused here.
 #[inline]
 pub(crate) fn statistic_changes(_address: usize) {}
+
+/// Nothing: only simulations say what tasks wait for.
+#[inline]
+pub(crate) fn wait_begins(_what: crate::waiting::Awaited) -> bool {
+    false
+}
+
+/// Never called, as no wait begins.
+#[inline]
+pub(crate) fn wait_ends() {}
+
+/// Nothing: only simulations need to be told.
+#[inline]
+pub(crate) fn before_persistent_copy(_way: super::Copying, _bytes: usize) {}

@@ -232,15 +232,24 @@ pub(crate) fn before_copy(way: super::Copying, address: usize, left: usize) -> u
         super::Copying::Out => Access::Load,
         super::Copying::In => Access::Store,
     };
-    dure_vcpu::access(access, address);
     // Shorter copies, such as a granule of a node, go in pieces as well.
     let len = match left {
         0..=PIECE_BYTES => left,
         257..=COPY_BYTES => left.div_ceil(2),
         _ => COPY_BYTES,
     };
+    dure_vcpu::copy(access, address, len);
     dure_vcpu::note(access, address, len, "bytes that several may copy");
     len
+}
+
+/// Called before `bytes` bytes are copied from or to persistent memory.
+pub(crate) fn before_persistent_copy(way: super::Copying, bytes: usize) {
+    let access = match way {
+        super::Copying::Out => Access::Load,
+        super::Copying::In => Access::Store,
+    };
+    dure_vcpu::copy_persistent(access, bytes);
 }
 
 /// One turn of a spin loop.
@@ -278,12 +287,29 @@ pub(crate) fn pin_among(cores: &[usize]) -> bool {
 /// Its panic ends the run.
 pub(crate) fn vital_thread_died() {}
 
-/// A virtual machine has one node.
+/// Nodes of the virtual machine.
 pub(crate) fn numa_nodes() -> Vec<(u32, Vec<usize>)> {
-    match dure_vcpu::core_count() {
-        Some(count) => vec![(0, (0..count).collect())],
-        None => real::numa_nodes(),
-    }
+    let (Some(count), Some(each)) = (dure_vcpu::core_count(), dure_vcpu::cores_of_node()) else {
+        return real::numa_nodes();
+    };
+    let nodes = (0..count).step_by(each);
+    let nodes = nodes.map(|first| (first..count.min(first + each)).collect());
+    (0..).zip(nodes).collect()
+}
+
+/// The calling task waits from now on; false if it does already.
+pub(crate) fn wait_begins(what: crate::waiting::Awaited) -> bool {
+    use crate::waiting::Awaited;
+    dure_vcpu::wait_begin(match what {
+        Awaited::Lock(rank) => dure_vcpu::Waiting::Lock(rank),
+        Awaited::Condition(rank) => dure_vcpu::Waiting::Condition(rank),
+        Awaited::Device => dure_vcpu::Waiting::Device,
+    })
+}
+
+/// What it waited for has come.
+pub(crate) fn wait_ends() {
+    dure_vcpu::wait_end();
 }
 
 /// The number of the core this task runs on.

@@ -329,3 +329,20 @@ pub(crate) fn random_fill(mut bytes: &mut [u8]) {
 #[cfg(not(dure_backend = "sim"))]
 #[inline]
 pub(crate) fn statistic_changes(_address: usize) {}
+
+/// Nothing: only simulations say what tasks wait for.
+#[cfg(not(dure_backend = "sim"))]
+#[inline]
+pub(crate) fn wait_begins(_what: crate::waiting::Awaited) -> bool {
+    false
+}
+
+/// Never called, as no wait begins.
+#[cfg(not(dure_backend = "sim"))]
+#[inline]
+pub(crate) fn wait_ends() {}
+
+/// Nothing: only simulations need to be told.
+#[cfg(not(dure_backend = "sim"))]
+#[inline]
+pub(crate) fn before_persistent_copy(_way: super::Copying, _bytes: usize) {}

@@ -27,6 +27,7 @@ use super::{Arc, QUEUE_RANK};
 use crate::Mutex;
 use crate::atomic::{AtomicU64, Ordering};
 use crate::backend;
+use crate::waiting::Waiting;
 
 /// The queue has entries of this word.
 const WAITED: u64 = 1 << 32;
@@ -166,6 +167,7 @@ impl<D: Discipline> FairWord<D> {
         place: usize,
         in_use: impl Fn() -> bool,
     ) -> Outcome {
+        let _waiting = Waiting::on_lock(QUEUE_RANK);
         if self.spin(need) == Outcome::Taken {
             return Outcome::Taken;
         }

@@ -8,11 +8,13 @@
 //! are exchanges of one word, so either the waiter sees the grant or the granter sees the sleeper.
 //! **Crash.** Nothing is kept.
 
+use super::INTERVALS_RANK;
 use super::range::WaitTallies;
 use crate::Arc;
 use crate::atomic::{AtomicU32, Ordering};
 use crate::backend;
 use crate::futex::ANYONE;
+use crate::waiting::Waiting;
 
 const WAITING: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -36,6 +38,7 @@ impl Waiter {
     /// Returns when the lock is held on behalf of the caller; counts the wait.
     #[cold]
     pub(super) fn wait(&self, tallies: &WaitTallies) {
+        let _waiting = Waiting::on_lock(INTERVALS_RANK);
         tallies.queued.add_shared(1);
         let mut turns = backend::SPIN_TURNS;
         while turns > 0 {

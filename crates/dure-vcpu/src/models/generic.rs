@@ -8,12 +8,13 @@ use super::CostModel;
 
 /// Typical figures of a current server.
 pub const GENERIC: CostModel = CostModel {
-    name: "generic",
     cores_per_socket: 32,
+    is_numa: false,
     hit_ns: 1,
     locked_ns: 8,
     transfer_ns: 50,
     transfer_far_ns: 130,
+    third_node_ns: 0,
     hold_ns: 10,
     read_share_ns: 6,
     spin_hint_ns: 40,
@@ -21,4 +22,8 @@ pub const GENERIC: CostModel = CostModel {
     wake_ns: 3_000,
     switch_ns: 1_500,
     slice_ns: 3_000_000,
+    copy_mb_s: 0,
+    copy_memory_mb_s: 0,
+    socket_mb_s: 0,
+    persistent: None,
 };

@@ -25,6 +25,9 @@ pub(crate) fn run(args: &Sim) -> Result<u8> {
         Sim::Crash(args) => crash(args),
         Sim::Conflicts(args) => super::conflicts::run(args),
         Sim::Explain(args) => explain(args),
+        Sim::Scale(args) => super::room::scale(args),
+        Sim::Calibrate(args) => super::room::calibrate(args),
+        Sim::Validate(args) => super::room::validate(args),
     }
 }
 
