@@ -353,7 +353,7 @@ impl Store {
     }
 
     /// Makes what has joined in the journals of these partitions, and all it depends on, durable
-    /// and valid.
+    /// and valid. Compound transactions: durable, without what it depends on in other journals.
     ///
     /// # Errors
     /// Those of [`Store::commit`].

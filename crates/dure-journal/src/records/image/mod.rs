@@ -5,14 +5,13 @@
 //! changes of *every* handle up to then, and must hold none of them in part. **Structure.** A
 //! joining handle *files* each buffer it changes in its journal's running transaction. If the
 //! running transaction of another journal has the buffer, it stays there and the two transactions
-//! mark each other. A commit waits until no handle is open in the running transaction of one journal,
-//! *closes* it, then *captures* its buffers and writes notes and images. Journals commit
+//! mark each other. A commit waits until no handle is open in the running transaction of one
+//! journal, *closes* it, then *captures* its buffers and writes notes and images. Journals commit
 //! independently, each by its own thread where there are threads; a *walk* over marks finds later
-//! what is valid. A handle that changes a buffer which a
-//! closed transaction has not captured yet first *freezes* a copy for it, so that no handle waits
-//! for a commit, and files the buffer anew. Filing is in [`join`] and [`running`], waiting in
-//! [`turn`] and [`task`], closing in [`close`], capturing in [`capture`], what a caller waits for in
-//! [`commit`], validity in [`walk`].
+//! what is valid. A handle that changes a buffer which a closed transaction has not captured yet
+//! first *freezes* a copy for it, so that no handle waits for a commit, and files the buffer anew.
+//! Filing is in [`join`] and [`running`], waiting in [`turn`] and [`task`], closing in [`close`],
+//! capturing in [`capture`], what a caller waits for in [`commit`], validity in [`walk`].
 //!
 //! # Why no image holds part of a handle
 //! **Invariants.**
