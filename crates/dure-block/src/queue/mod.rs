@@ -324,24 +324,13 @@ impl Queue {
     /// Runs one checked request synchronously on this core.
     #[inline]
     fn run(&self, io: Io<'_>) -> Result<()> {
-        let context = self.contexts.local();
+        let mut context = self.contexts.local();
         if !context.is_plain() {
-            return self.run_in_turn(context, io);
+            context = Context::next_in_turn(context);
+            if context.is_traced() {
+                return self.run_traced(context, io);
+            }
         }
-        self.run_untraced(context, io)
-    }
-
-    #[cold]
-    fn run_in_turn(&self, context: &Arc<Context>, io: Io<'_>) -> Result<()> {
-        let context = Context::next_in_turn(context);
-        match context.is_traced() {
-            true => self.run_traced(context, io),
-            false => self.run_untraced(context, io),
-        }
-    }
-
-    #[inline]
-    fn run_untraced(&self, context: &Context, io: Io<'_>) -> Result<()> {
         let (op, blocks) = (io.op(), io.blocks());
         let tag = self.take_tag(context);
         context.begin(tag, op, io.lba(), blocks);
@@ -359,6 +348,7 @@ impl Queue {
         }
     }
 
+    #[cold]
     fn run_traced(&self, context: &Context, io: Io<'_>) -> Result<()> {
         let (op, lba, blocks) = (io.op(), io.lba(), io.blocks());
         let queued_ns = clock::monotonic_ns();
