@@ -96,6 +96,12 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
     // Crash before this: the header still names the tables as they were.
     state.write(&context.region, &context.layout)?;
     context.region.flush()?;
+    mark(context, whole);
+    Ok(())
+}
+
+/// What was repaired; `whole`: all that there was to repair.
+fn mark(context: &mut Context<'_>, whole: bool) {
     context.report.mark_repaired(|kind| {
         matches!(
             kind,
@@ -113,7 +119,6 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
                     | IssueKind::OrphanVanished { .. }
             ))
     });
-    Ok(())
 }
 
 fn issues_any(context: &Context<'_>, which: fn(&IssueKind) -> bool) -> bool {

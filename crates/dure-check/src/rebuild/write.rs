@@ -70,22 +70,7 @@ pub(super) fn run(edit: &mut Edit<'_, '_>, salvage: Salvage) -> Result<()> {
         let shape = (layout.crc_seed, layout.segment_blocks);
         write_fresh_header(&medium, shape, journal_id(journal), &ring)?;
     }
-    let nat = Nat::new(context.region.clone(), layout, context.packs.clone());
-    let mut census = Census::default();
-    for (pair, entries) in &context.nat {
-        for (nid, entry) in (pair * ENTRIES..).map(Nid).zip(entries.iter()) {
-            census.change(Census::default(), Census::of_entry(nid, entry));
-        }
-        nat.preload(*pair, entries.clone());
-    }
-    for pair in salvage
-        .nat_lost
-        .iter()
-        .filter(|pair| !context.nat.contains_key(pair))
-    {
-        let tombstones = vec![NatEntry::tombstone(edit.version); to_usize(ENTRIES)];
-        nat.preload(*pair, tombstones.into());
-    }
+    let (nat, census) = nat(edit, &salvage);
     let mut header = salvage.header;
     header.epoch += 1;
     header.checkpoint += 1;
@@ -115,6 +100,29 @@ pub(super) fn run(edit: &mut Edit<'_, '_>, salvage: Salvage) -> Result<()> {
     heads::mend(&context.region, layout, &header)?;
     context.region.flush()?;
     Ok(())
+}
+
+/// The NAT as it will be, and what it counts.
+fn nat(edit: &Edit<'_, '_>, salvage: &Salvage) -> (Nat, Census) {
+    let context = &*edit.context;
+    let layout = &context.layout;
+    let nat = Nat::new(context.region.clone(), layout, context.packs.clone());
+    let mut census = Census::default();
+    for (pair, entries) in &context.nat {
+        for (nid, entry) in (pair * ENTRIES..).map(Nid).zip(entries.iter()) {
+            census.change(Census::default(), Census::of_entry(nid, entry));
+        }
+        nat.preload(*pair, entries.clone());
+    }
+    for pair in salvage
+        .nat_lost
+        .iter()
+        .filter(|pair| !context.nat.contains_key(pair))
+    {
+        let tombstones = vec![NatEntry::tombstone(edit.version); to_usize(ENTRIES)];
+        nat.preload(*pair, tombstones.into());
+    }
+    (nat, census)
 }
 
 /// Empties the slots of mirrored pairs that do not count and do not verify.
