@@ -36,7 +36,7 @@ fn volume_header_and_journals() {
         [3, 5]
             .map(|at| format!(
                 "volume header at {at}, generation 1\n  state: clean\n  epoch: 3\n  first number: \
-             10\n  checkpoint: 5\n  mounts: 0\n  nodes: 10\n  inodes: 9\n  written: 0\n"
+             10\n  checkpoint: 5\n  mounts: 0\n  nodes: 10\n  inodes: 9\n  written: 0\n  snapshots: 0\n"
             ))
             .concat()
             + "pack 0: checkpoint 5, pairs and their slots: 0:1 1:1\n\

@@ -76,11 +76,11 @@ pub struct SimScale {
     )]
     pub workloads: Vec<Workload>,
     /// Numbers of cores, with commas between; the first ones of the machine work.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1")]
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1")]
     pub cores: Vec<usize>,
     /// Options that the volume is mounted with, as -o of `dure mount` takes them, with commas between,
     /// and nvm=emulated; several times. `default`: none.
-    #[arg(long = "policy", value_name = "OPTIONS")]
+    #[arg(long = "policy", value_name = "OPT")]
     pub policies: Vec<String>,
     /// The seed of what is random.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -109,7 +109,7 @@ pub struct SimCalibrate {
 #[derive(Debug, clap::Args)]
 pub struct SimValidate {
     /// Use this file of this machine instead of calibrating first.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "NAME|FILE")]
     pub machine: Option<PathBuf>,
     /// Runs of each point on real cores; the fastest counts.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]

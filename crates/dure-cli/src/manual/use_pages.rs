@@ -167,12 +167,15 @@ pub(super) const PAGES: &[Page] = &[
     ),
     page(
         "snapshot delete",
-        &[("Two at once", "dure snapshot delete v.img monday tuesday")],
+        &[(
+            "Two at once",
+            "dure snapshot delete /srv/data monday tuesday",
+        )],
         STATUS,
     ),
     page(
         "snapshot rename",
-        &[("Another name", "dure snapshot rename v.img monday kept")],
+        &[("Another name", "dure snapshot rename /srv/data monday kept")],
         STATUS,
     ),
     page(

@@ -391,13 +391,15 @@ fn may_go(inode: &Arc<Inode>, left: &mut PendingMarks) -> bool {
 /// overwritten, evicted, loaded again and renamed: without the mark of the overwrite, which is in no
 /// granule of the inode, the name would survive and the content might not.
 fn is_settled(inode: &Inode, state: &InodeState) -> bool {
-    let store = inode.state().store();
-    let journal = store.as_ref().and_then(|store| store.journal_if_any());
-    let valid = |mark| journal.is_none_or(|journal| journal.is_valid(mark));
+    // Asked only where there is a reason: a new reference writes a line that all cores share.
+    let store = || inode.state().store();
+    let valid = |mark| {
+        let store = store();
+        let journal = store.as_ref().and_then(|store| store.journal_if_any());
+        journal.is_none_or(|journal| journal.is_valid(mark))
+    };
     let unwritten = inode.access_time().is_pending()
-        && store
-            .as_ref()
-            .is_some_and(|store| store.check_writable().is_ok());
+        && store().is_some_and(|store| store.check_writable().is_ok());
     !inode.pins.is_unlinked()
         && !unwritten
         && state.is_clean()
