@@ -4,7 +4,7 @@
 //! without snapshots must not pay for them.
 //!
 //! **Structure.** Nothing live is ever overwritten, but for the pairs of NAT and SIT. So a snapshot
-//! is two things: its blocks stay allocated ([`Space::pin_live`], from its SIT), and a pair is copied
+//! is two things: its blocks stay allocated (`Space::pin_live`, from its SIT), and a pair is copied
 //! to a block of its own before a checkpoint changes it for the first time since the newest snapshot
 //! (`keep`). A pair *as of a snapshot* is what the first snapshot from there on has kept, else what
 //! the table says now (`view`): as the DAT of NILFS2, a version counts until the next one. Table of
@@ -15,7 +15,7 @@
 //! A checkpoint that is a snapshot's has no operation behind its cut: the tables that it writes are
 //! consistent without a log. A pair is kept, in memory and on the medium, before a slot of it is
 //! written that counts later. Blocks for all pairs that the newest snapshot may still have to keep
-//! are reserved ([`Snapshots::hold`]), so that a checkpoint never lacks them.
+//! are reserved (`Keeper::hold`), so that a checkpoint never lacks them.
 //!
 //! **Crash.** What the volume header names counts: a checkpoint that was cut short has kept pairs in
 //! blocks that nothing names, and its slots do not count either.
