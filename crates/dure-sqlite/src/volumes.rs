@@ -11,11 +11,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use dure::{Capabilities, Cause, Credentials, DataMode, MountOptions, Session, Volume};
 use dure_fs::PageCaching;
 use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use dure_sync::{Arc, Mutex, ProcessOnce, without_signals};
+use dure_sync::{Arc, Mutex, ProcessOnce, clock, thread, without_signals};
 
 use crate::abi::code;
 use crate::database::Databases;
@@ -24,6 +25,11 @@ use crate::place::{Medium, Place};
 
 /// Rank of the lock on the table.
 pub(crate) const VOLUMES: u8 = 20;
+
+/// How long the first connection waits for a volume that is in use.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(5);
 
 type Table = BTreeMap<Medium, Entry>;
 
@@ -169,9 +175,24 @@ pub(crate) fn open(place: &Place, options: &str) -> Outcome<Use> {
         return Ok(Use { medium, mounted });
     }
     let options = options_of(options)?;
-    let volume = without_signals(|| Volume::open(&place.image, options));
-    let volume = volume.during(code::CANTOPEN)?;
+    let volume = patiently(|| without_signals(|| Volume::open(&place.image, options.clone())))?;
     Ok(enter(&mut table, place.medium, volume, Closing::LastUse))
+}
+
+/// Retries for [`PATIENCE`] while the volume is in use: the kernel lets go of the files of a process
+/// that was killed a little after the process has ended.
+fn patiently(open: impl Fn() -> dure::Result<Volume>) -> Outcome<Volume> {
+    let since = clock::monotonic_ns();
+    loop {
+        let failure = match open().during(code::CANTOPEN) {
+            Err(failure) if failure.code == code::BUSY => failure,
+            opened => return opened,
+        };
+        if Duration::from_nanos(clock::monotonic_ns() - since) > PATIENCE {
+            return Err(failure);
+        }
+        thread::sleep(PAUSE);
+    }
 }
 
 fn enter(table: &mut Table, medium: Medium, volume: Volume, closing: Closing) -> Use {
