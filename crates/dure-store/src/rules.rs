@@ -24,6 +24,8 @@ pub struct StoreRules {
     pub pin_before_opening: Rule,
     /// No operation is under way in the checkpoint that is a snapshot.
     pub quiet_snapshots: Rule,
+    /// What only a deleted snapshot needed is free when the header without it is durable.
+    pub unpin_after_header: Rule,
     /// Recovery compares slots that may have been in flight with their data.
     pub data_check: Rule,
     /// With `page_cache=nvram`: data is flushed before an operation joins that names it.

@@ -149,7 +149,7 @@ issues! {
         name: String,
         /// What is wrong.
         why: String,
-    } => "snapshot {name} is damaged: {why}; delete it, or a repair gives up all snapshots";
+    } => "snapshot {name} is damaged: {why}; delete it, or, if the volume cannot be mounted, repair it, which gives up all snapshots";
 
     /// The volume was mounted without a log and not unmounted: a mount refuses it.
     Error Unlogged {} => "the volume was mounted with journal=none and was not unmounted: what was written since \

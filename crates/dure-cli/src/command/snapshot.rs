@@ -41,8 +41,7 @@ pub(crate) fn run(args: &Snapshot) -> Result<u8> {
             let directory = directory
                 .to_str()
                 .context("a directory whose name is UTF-8")?;
-            let (name, directory) = (args.name.clone(), directory.to_owned());
-            work(&args.volume, &[SnapshotTask::Mount { name, directory }])?;
+            mount(&args.volume, &args.name, directory)?;
         }
         Snapshot::List(args) => show(&work(&args.volume, &[])?, args.json),
     }
@@ -63,6 +62,23 @@ fn work(volume: &Path, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
         }
     }
     unmounted(path, tasks)
+}
+
+/// Lets the server of a mounted volume show a snapshot.
+fn mount(volume: &Path, name: &str, directory: &str) -> Result<()> {
+    let source = mounts::source_of(volume);
+    let path = source.as_deref().unwrap_or(volume);
+    let at = path.display();
+    let Some(mut client) = Client::connect(path)? else {
+        bail!("{at}: it is not mounted: `dure mount {at} {directory} -o snapshot={name}` shows it");
+    };
+    let (name, directory) = (name.to_owned(), directory.to_owned());
+    match client.ask_patiently(&Request::MountSnapshot { name, directory }, PATIENCE)? {
+        Some(Reply::Done { error: None }) => Ok(()),
+        Some(Reply::Done { error: Some(why) }) => bail!("{at}: {why}"),
+        Some(other) => bail!("{at}: answered {other:?}"),
+        None => bail!("{at}: its server ended meanwhile"),
+    }
 }
 
 fn flush(directory: &Path) -> Result<()> {
@@ -103,9 +119,6 @@ pub(crate) fn perform(fs: &FileSystem, task: &SnapshotTask) -> Result<()> {
         SnapshotTask::Create { name } => drop(fs.create_snapshot(name)?),
         SnapshotTask::Delete { name } => fs.delete_snapshot(name)?,
         SnapshotTask::Rename { name, to } => fs.rename_snapshot(name, to)?,
-        SnapshotTask::Mount { name, .. } => bail!(
-            "the volume is not mounted: `dure mount VOLUME DIRECTORY -o snapshot={name}` shows it"
-        ),
     }
     Ok(())
 }

@@ -68,15 +68,16 @@ impl Observed {
     fn do_all(&self, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
         let file_system = self.volume.file_system();
         for task in tasks {
-            let SnapshotTask::Mount { name, directory } = task else {
-                snapshot::perform(&file_system, task)?;
-                continue;
-            };
-            let of = (self.mounted.volume.as_str(), name.as_str());
-            self.snapshot_mounts
-                .mount(&file_system, of, Path::new(directory))?;
+            snapshot::perform(&file_system, task)?;
         }
         Ok(snapshot::rows(&file_system))
+    }
+
+    fn mount_snapshot(&self, name: &str, directory: &str) -> Result<()> {
+        let of = (self.mounted.volume.as_str(), name);
+        let file_system = self.volume.file_system();
+        let mounts = &self.snapshot_mounts;
+        mounts.mount(&file_system, of, Path::new(directory))
     }
 
     /// All numbers.
@@ -95,6 +96,10 @@ impl Observed {
         let Some(grows) = &self.grows else {
             bail!("cannot grow while it is mounted; unmount it first");
         };
+        // A growth mounts the volume anew: what shows a snapshot knows the old mount only.
+        if self.snapshot_mounts.are_any() {
+            bail!("cannot grow while its snapshots are mounted; unmount these first");
+        }
         let present = grows.device.reopened(None)?;
         let Some(present) = present else {
             bail!(
@@ -312,6 +317,13 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
                 Err(error) => Reply::Done {
                     error: Some(format!("{error:#}")),
                 },
+            },
+            Ok(Request::MountSnapshot { name, directory }) => Reply::Done {
+                error: shared
+                    .observed
+                    .mount_snapshot(&name, &directory)
+                    .err()
+                    .map(|error| format!("{error:#}")),
             },
             Ok(Request::AwaitClose) => {
                 // Counted before the reply: the client unmounts only after it.

@@ -65,6 +65,13 @@ impl SnapshotMounts {
         Ok(())
     }
 
+    /// Whether a snapshot is shown.
+    pub(crate) fn are_any(&self) -> bool {
+        let mut mounts = self.0.lock();
+        mounts.retain(|(_, serving)| !serving.is_finished());
+        !mounts.is_empty()
+    }
+
     /// Unmounts those that are left; what is open there ends with an error.
     pub(crate) fn end(&self) {
         for (directory, serving) in std::mem::take(&mut *self.0.lock()) {

@@ -63,6 +63,8 @@ fn a_mounted_volume_shows_its_snapshots_elsewhere() {
     assert_eq!(fs::read_to_string(mount.path("file")).unwrap(), "now");
     let busy = refused(&["snapshot", "delete", &m, "monday"]);
     assert!(busy.contains("is mounted"), "{busy}");
+    let busy = refused(&["resize", &m, "128M"]);
+    assert!(busy.contains("its snapshots are mounted"), "{busy}");
     printed(&["umount", text(&then)]);
     printed(&["snapshot", "delete", &m, "monday"]);
     // One that is left goes with the mount of the volume.

@@ -7,19 +7,20 @@ use std::ops::ControlFlow;
 use dure_block::crash::{CrashImages, Selection};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
-use dure_block::share;
+use dure_block::{Device, DeviceInfo, Io, share};
 use dure_check::{CheckOptions, Data, Repair, check};
 use dure_fs::{
     Background, Error, FileKind, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode,
-    ReadMode, Stamp, StoreRules, VolumeRules,
+    ReadMode, RecordPolicy, Stamp, StoreRules, SyncScope, VolumeRules,
 };
 use dure_store::format::snapshot::{KeptList, SnapshotTable};
 use dure_store::media::Region;
 use dure_store::units::BlockNo;
 use dure_store::{pair, read_header, read_layout};
-use dure_sync::Arc;
+use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::canary::Rule;
 use dure_sync::random::Seeded;
+use dure_sync::{Arc, OnceLock};
 
 use zerocopy::FromBytes;
 
@@ -134,11 +135,24 @@ fn of_device(ram: &Arc<RamDevice>, name: &str) -> FileSystem {
     FileSystem::open(share(ram.clone()), options).expect("a snapshot mounts")
 }
 
+/// What logs whole images, too, and what logs no data.
+fn policy(seed: u64) -> MountOptions {
+    let mut options = options();
+    match seed % 3 {
+        1 => options.records = RecordPolicy::Image,
+        2 => options.log_data_pages = 0,
+        _ => {}
+    }
+    options
+}
+
 #[test]
 fn each_snapshot_shows_the_volume_as_it_was() {
     for seed in 0..6 {
+        let options = || policy(seed);
         let mut random = Seeded::new(seed);
-        let (ram, mut fs) = made(4096);
+        let ram = formatted(4096);
+        let mut fs = FileSystem::open(share(ram.clone()), options()).expect("it mounts");
         let mut expected = BTreeMap::new();
         for round in 0..14 {
             for _ in 0..150 {
@@ -417,4 +431,150 @@ fn damage_of_snapshots_is_found_and_the_volume_is_not_lost() {
         assert_eq!(content(&again), now);
         assert_eq!(again.snapshots(), []);
     }
+}
+
+#[test]
+fn a_volume_that_grows_keeps_its_snapshots() {
+    let (ram, fs) = made(2048);
+    let mut random = Seeded::new(7);
+    (0..200).for_each(|_| drop(step(&fs, &mut random)));
+    fs.create_snapshot("small").expect("room");
+    let expected = BTreeMap::from([("small".to_owned(), content(&fs))]);
+    (0..100).for_each(|_| drop(step(&fs, &mut random)));
+    fs.close().expect("a good device");
+    let larger = Arc::new(RamDevice::new("larger", 8192));
+    let region = Region::open(share(larger.clone()));
+    let bytes = ram.snapshot().to_bytes();
+    region.write(BlockNo(0), &bytes).expect("memory");
+    FileSystem::grow(share(larger.clone())).expect("it grows");
+    expect_all(&expected, |name| of_device(&larger, name));
+    let fs = FileSystem::open(share(larger.clone()), options()).expect("it mounts");
+    (0..300).for_each(|_| drop(step(&fs, &mut random)));
+    expect_all(&expected, |name| {
+        fs.open_snapshot(name, options()).expect("it is there")
+    });
+    fs.close().expect("a good device");
+    expect_sound(&larger);
+}
+
+/// A full volume whose blocks a snapshot needs: what was synced stays, and the snapshot can go.
+#[test]
+fn a_snapshot_of_a_full_volume_can_be_deleted() {
+    let (ram, fs) = made(2048);
+    let root = fs.root().expect("a root");
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    let page = vec![3; 16 << 12];
+    let fill = |name: &str| -> Result<(), Error> {
+        let file = fs.create(&root, name.as_bytes(), &new)?;
+        fs.write(&file, 0, &page, Stamp::Set)?;
+        fs.fsync(&file, SyncScope::All)
+    };
+    let mut files = 0;
+    while fill(&format!("{files}")).is_ok() {
+        files += 1;
+        if files == 20 {
+            fs.create_snapshot("then").expect("room");
+        }
+    }
+    assert!(files > 40, "{files} files");
+    let then = content(&fs.open_snapshot("then", options()).expect("it is there"));
+    let mut removed = 0;
+    while removed < 20 && fs.unlink(&root, format!("{removed}").as_bytes()).is_ok() {
+        removed += 1;
+    }
+    assert!(removed > 0, "nothing can be removed");
+    fs.sync().expect("what was removed is durable");
+    let shown = content(&fs.open_snapshot("then", options()).expect("it is there"));
+    assert!(shown == then, "the snapshot has changed");
+    fs.delete_snapshot("then").expect("it needs no room");
+    while removed < files {
+        fs.unlink(&root, format!("{removed}").as_bytes())
+            .expect("room again");
+        removed += 1;
+    }
+    fill("new").expect("room again");
+    fs.close().expect("a good device");
+    expect_sound(&ram);
+}
+
+/// Notes the most blocks that were free at a write, once it is told to.
+#[derive(Debug)]
+struct Watch {
+    ram: Arc<RamDevice>,
+    fs: OnceLock<FileSystem>,
+    watches: AtomicBool,
+    most: AtomicU64,
+}
+
+impl Device for Watch {
+    fn info(&self) -> &DeviceInfo {
+        self.ram.info()
+    }
+
+    fn execute(&self, io: Io<'_>) -> dure_block::Result<()> {
+        if !matches!(io, Io::Read { .. }) && self.watches.load(Ordering::SeqCst) {
+            let free = self
+                .fs
+                .get()
+                .expect("it is mounted")
+                .statistics()
+                .blocks_free;
+            self.most.fetch_max(free, Ordering::SeqCst);
+        }
+        self.ram.execute(io)
+    }
+}
+
+/// Free blocks before a snapshot is deleted, the most until its end is durable, and afterwards.
+fn free_in_a_deletion(rules: StoreRules) -> [u64; 3] {
+    let watch = Arc::new(Watch {
+        ram: formatted(4096),
+        fs: OnceLock::new(),
+        watches: AtomicBool::new(false),
+        most: AtomicU64::new(0),
+    });
+    let mount = MountOptions {
+        volume_rules: VolumeRules {
+            store: rules,
+            ..VolumeRules::default()
+        },
+        ..options()
+    };
+    let fs = FileSystem::open(share(watch.clone()), mount).expect("it mounts");
+    watch.fs.set(fs.clone()).expect("once");
+    let root = fs.root().expect("a root");
+    let new = NewInode {
+        mode: 0o100_644,
+        ..NewInode::default()
+    };
+    let file = fs.create(&root, b"large", &new).expect("room");
+    fs.write(&file, 0, &vec![7; 4 << 20], Stamp::Set)
+        .expect("room");
+    fs.create_snapshot("then").expect("room");
+    drop(file);
+    fs.unlink(&root, b"large").expect("it is there");
+    fs.sync().expect("a good device");
+    let before = fs.statistics().blocks_free;
+    watch.watches.store(true, Ordering::SeqCst);
+    fs.delete_snapshot("then").expect("not in use");
+    let until = watch.most.load(Ordering::SeqCst);
+    [before, until, fs.statistics().blocks_free]
+}
+
+#[test]
+fn what_a_snapshot_needed_is_free_when_its_end_is_durable() {
+    let [before, until, after] = free_in_a_deletion(StoreRules::default());
+    assert!(until < before + 100, "{before} before, {until} too early");
+    assert!(after > before + 1000, "{before} before, {after} afterwards");
+    let [before, until, _] = free_in_a_deletion(StoreRules {
+        unpin_after_header: Rule::LEFT_OUT,
+        ..StoreRules::default()
+    });
+    assert!(
+        until > before + 1000,
+        "{before} before, {until}: not noticed"
+    );
 }

@@ -524,3 +524,26 @@ fn what_others_wait_for_is_left_when_it_depends_on_another_journal() {
     journal.commit(&[third]).unwrap();
     assert!(journal.is_valid(third) && journal.is_valid(elsewhere));
 }
+
+#[test]
+fn a_closed_gate_lets_open_handles_end_and_no_other_begin() {
+    let (journal, _, _) = start(config(2, 3, Order::PerCore));
+    let (first, second) = (CoreId::new(0), CoreId::new(1));
+    let open = journal.begin(first, 100).expect("an open gate");
+    let dropped = journal.begin(second, 100).expect("an open gate");
+    let gate = journal.close_gate();
+    for core in [first, second] {
+        let refused = journal.begin(core, 0).err();
+        assert!(matches!(refused, Some(BeginError::LogFull)), "{refused:?}");
+    }
+    assert!(!gate.is_quiet());
+    open.join();
+    assert!(!gate.is_quiet());
+    drop(dropped);
+    assert!(gate.is_quiet());
+    // The checkpoint that is made meanwhile commits what has joined.
+    journal.commit_cut(&journal.cut()).expect("a good device");
+    drop(gate);
+    journal.begin(first, 100).expect("an open gate").join();
+    journal.commit_all().expect("a good device");
+}

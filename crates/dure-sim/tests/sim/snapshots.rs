@@ -60,9 +60,7 @@ fn wrong(then: &FileSystem, acknowledged: &[u64]) -> Option<String> {
             let both = (has(&a, &name), has(&b, &name));
             match both {
                 (Ok(true), Ok(true)) => {}
-                (Ok(first), Ok(false)) if n >= *least => {
-                    let _ = first;
-                }
+                (Ok(_), Ok(false)) if n >= *least => {}
                 both => return Some(format!("{name} of {least}: {both:?}")),
             }
         }

@@ -19,7 +19,7 @@ use super::view::read_slot;
 use super::{Snapshot, SnapshotInfo, Snapshots, State};
 use crate::error::{Error, Result};
 use crate::format::pair_kind;
-use crate::format::snapshot::LIST_ENTRIES;
+use crate::format::snapshot::{LIST_ENTRIES, TABLE_ENTRIES};
 use crate::format::volume::VolumeHeader;
 use crate::layout::Layout;
 use crate::media::Region;
@@ -127,8 +127,7 @@ impl Keeper<'_> {
         }
         let old = std::mem::take(&mut state.table);
         self.free(&mut state, old);
-        let blocks = table_blocks(&state.all, &[]).len();
-        for _ in 0..blocks {
+        for _ in 0..state.all.len().div_ceil(TABLE_ENTRIES) {
             let block = self.alloc(&mut state)?;
             state.table.push(block);
         }
@@ -247,7 +246,9 @@ impl Keeper<'_> {
     }
 
     /// Reserves blocks for what checkpoints may have to keep, or gives back what is not needed any
-    /// more. With `adds`, for a snapshot that is about to be taken: false if there are not as many.
+    /// more; false if there are not as many. With `adds`, for a snapshot that is about to be taken,
+    /// which is refused then. Without, what lacks (a mount finds fewer free blocks than there were)
+    /// is taken when it is needed.
     pub(crate) fn hold(&self, adds: bool) -> bool {
         let want = self.snapshots.need(self.packs, self.layout, adds);
         let mut state = self.snapshots.state.lock();
@@ -256,7 +257,7 @@ impl Keeper<'_> {
         } else {
             OpClass::Delete
         };
-        let count = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX);
+        let count = |blocks: u64| u32::try_from(blocks).expect("tables have fewer than 2^32 pairs");
         if state.held > want {
             self.space.unreserve(self.core, count(state.held - want));
         } else if !self

@@ -300,7 +300,10 @@ impl Space {
             .segments
             .with(segment, |state| state.retire(index, now, PAGE_DENIED));
         match retired {
-            Ok(_) => self.live.add(-1),
+            Ok(pinned) => {
+                self.live.add(-1);
+                self.pinned_only.add(i64::from(pinned));
+            }
             Err(wrong) => drop(self.wrong.set(self.describe(segment, wrong))),
         }
     }

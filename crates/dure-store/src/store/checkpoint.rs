@@ -91,8 +91,8 @@ impl Store {
         self.checkpoint_changing(state, &mut None)
     }
 
-    /// Like `checkpoint_locked`; the checkpoint changes the snapshots, too. Nothing is left of
-    /// `change` if it could not: see [`SnapshotChange`].
+    /// Like `checkpoint_locked`; the checkpoint changes the snapshots, too. `change` is `None`
+    /// afterwards if it was to be a snapshot's and could not.
     pub(super) fn checkpoint_changing(
         &self,
         state: &mut CheckpointState,
@@ -265,8 +265,9 @@ impl Store {
             state.replaced = match placed {
                 Ok(()) => false,
                 Err(unplaced) => {
-                    // The operations that name other blocks come behind the cut.
-                    SnapshotChange::give_up(change);
+                    // The operations that name other blocks come behind the cut: this checkpoint
+                    // is no snapshot's, and opens the gate.
+                    change.take_if(|change| change.creates());
                     self.replace_logged(core, unplaced)?
                 }
             };
@@ -285,7 +286,12 @@ impl Store {
             &mut state.header,
             change.as_ref().map(|change| &change.what),
         )?;
-        SnapshotChange::pin(change, &self.space, writer.rules);
+        if let Some(change) = change {
+            change.pin(&self.space, writer.rules);
+            if !writer.rules.unpin_after_header.holds() {
+                keeper.unpin()?;
+            }
+        }
         writer.complete(state, shares.iter().map(|share| &share.written))?;
         state.write(&self.region, &self.layout)?;
         // Crash scenario without this flush: a tail has moved, the header that would make the

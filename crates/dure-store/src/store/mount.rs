@@ -79,8 +79,8 @@ impl Mount {
             let snapshots = Arc::new(Snapshots::read(&region, &layout, &header.0)?);
             let packs = Arc::new(Packs::read(&region, &layout, &header.0)?);
             let view = Arc::new(View::of(&snapshots, name)?);
-            let of = ((region, layout), (packs, snapshots));
-            return Ok(Mount::of_snapshot(of.0, of.1, view, options));
+            let tables = (packs, snapshots);
+            return Ok(Mount::of_snapshot((region, layout), tables, view, options));
         }
         if header.0.state.get() == STATE_UNLOGGED {
             return Err(Error::Unlogged);

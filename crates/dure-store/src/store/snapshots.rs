@@ -35,22 +35,17 @@ const QUIET_NS_MAX: u64 = 2_000_000_000;
 /// Between two looks whether they have.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// A change of the snapshots by a checkpoint, and the gate, if no operation may begin meanwhile.
+/// A change of the snapshots by a checkpoint. Dropping it opens the gate, if it was closed.
 #[derive(Debug)]
 pub(super) struct SnapshotChange<'j> {
     pub(super) what: Change,
-    /// Held until the checkpoint is complete.
     _gate: Option<ClosedGate<'j, Settler>>,
 }
 
 impl SnapshotChange<'_> {
-    /// The checkpoint needs operations behind its cut: it is no snapshot's, and others may begin
-    /// operations, too.
-    pub(super) fn give_up(change: &mut Option<Self>) {
-        let creates = |change: &Self| matches!(change.what, Change::Create(_));
-        if change.as_ref().is_some_and(creates) {
-            *change = None;
-        }
+    /// Whether the checkpoint is a snapshot's, and so has no operation behind its cut.
+    pub(super) fn creates(&self) -> bool {
+        matches!(self.what, Change::Create(_))
     }
 
     /// Counts what a new snapshot has.
@@ -71,11 +66,8 @@ impl SnapshotChange<'_> {
     /// The SIT of a new snapshot is written: what it has live stays, whatever operations do that
     /// may begin now. Crash scenario if the gate opened before: an operation frees a block of the
     /// snapshot, settles, and another file's data is written to it.
-    pub(super) fn pin(change: &mut Option<Self>, space: &Space, rules: &StoreRules) {
-        if let Some(change) = change
-            && matches!(change.what, Change::Create(_))
-            && rules.pin_before_opening.holds()
-        {
+    pub(super) fn pin(&self, space: &Space, rules: &StoreRules) {
+        if self.creates() && rules.pin_before_opening.holds() {
             space.pin_live();
         }
     }

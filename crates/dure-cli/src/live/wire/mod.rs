@@ -48,6 +48,13 @@ pub(crate) enum Request {
         /// Nothing: only list them.
         tasks: Vec<SnapshotTask>,
     },
+    /// Show a snapshot in a directory, until that is unmounted: `Done`.
+    MountSnapshot {
+        /// Its name.
+        name: String,
+        /// The directory.
+        directory: String,
+    },
     /// Say when the volume is closed: `Awaiting` at once, `Done` then.
     AwaitClose,
 }
@@ -99,21 +106,9 @@ pub(crate) enum Reply {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "do")]
 pub(crate) enum SnapshotTask {
-    Create {
-        name: String,
-    },
-    Delete {
-        name: String,
-    },
-    Rename {
-        name: String,
-        to: String,
-    },
-    /// Show it in a directory, until that is unmounted.
-    Mount {
-        name: String,
-        directory: String,
-    },
+    Create { name: String },
+    Delete { name: String },
+    Rename { name: String, to: String },
 }
 
 /// A snapshot of a volume.
