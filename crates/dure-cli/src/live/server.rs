@@ -67,6 +67,7 @@ impl Observed {
     /// Does this to the snapshots of the volume; those that there are then.
     fn do_all(&self, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
         let file_system = self.volume.file_system();
+        self.snapshot_mounts.forget_ended();
         for task in tasks {
             snapshot::perform(&file_system, task)?;
         }

@@ -14,6 +14,7 @@ use dure_sync::{Mutex, thread};
 use rustix::mount::MountFlags;
 
 use crate::log::{self, Level};
+use crate::mounts;
 
 /// Rank of the list; no other lock is taken while it is held.
 const MOUNTS: u8 = 13;
@@ -59,17 +60,27 @@ impl SnapshotMounts {
                 log::said(Level::Error, &error.to_string());
             }
         });
-        let mut mounts = self.0.lock();
-        mounts.retain(|(_, serving)| !serving.is_finished());
-        mounts.push((at, serving));
+        self.forget_ended();
+        self.0.lock().push((at, serving));
         Ok(())
     }
 
     /// Whether a snapshot is shown.
     pub(crate) fn are_any(&self) -> bool {
-        let mut mounts = self.0.lock();
-        mounts.retain(|(_, serving)| !serving.is_finished());
-        !mounts.is_empty()
+        self.forget_ended();
+        !self.0.lock().is_empty()
+    }
+
+    /// Waits for threads whose directories were unmounted: umount(2) does not, and until they end
+    /// their snapshots cannot be deleted.
+    pub(crate) fn forget_ended(&self) {
+        let all = std::mem::take(&mut *self.0.lock());
+        let shown = |(directory, _): &(PathBuf, _)| mounts::is_mounted(directory);
+        let (shown, ended): (Vec<_>, Vec<_>) = all.into_iter().partition(shown);
+        for (_, serving) in ended {
+            let _ = serving.join();
+        }
+        self.0.lock().extend(shown);
     }
 
     /// Unmounts those that are left; what is open there ends with an error.

@@ -161,7 +161,7 @@ impl Snapshots {
         {
             return Err(Error::SnapshotBusy {
                 name: name.into(),
-                why: "it is mounted, or shown below .snapshots: end that first",
+                why: "it is mounted; unmount it first",
             });
         }
         Ok(id)
