@@ -74,7 +74,7 @@ impl Target {
         if self.0.is_null() || len <= 0 {
             return &mut [];
         }
-        // SAFETY: not null; SQLite passes a buffer of this length for the call alone. Bytes that were
+        // SAFETY: not null; SQLite passes a buffer of this length for this call only. Bytes that were
         // not set yet are bytes to us, whose values are not looked at.
         // JUSTIFICATION: it is how C passes buffers.
         unsafe { slice::from_raw_parts_mut(self.0.cast(), len_of(len)) }

@@ -190,7 +190,10 @@ mod tests {
         locks.unlock(&mut a, Level::Shared);
         assert!(locks.lock(&mut b, Level::Shared) && !locks.is_reserved());
         locks.unlock(&mut a, Level::None);
-        assert!(locks.lock(&mut b, Level::Exclusive), "it is alone");
+        assert!(
+            locks.lock(&mut b, Level::Exclusive),
+            "no other connection has a lock"
+        );
         locks.unlock(&mut b, Level::None);
         assert_eq!((locks.readers, locks.writer), (0, Level::None));
     }

@@ -255,6 +255,13 @@ fn answer(mut stream: &UnixStream, reply: &Reply) -> Result<()> {
     Ok(())
 }
 
+/// What was asked for is done, or why not.
+fn done(result: Result<()>) -> Reply {
+    Reply::Done {
+        error: result.err().map(|error| format!("{error:#}")),
+    }
+}
+
 /// Keeps the trace on while a connection wants it.
 struct Tracing(FileSystem);
 
@@ -301,31 +308,21 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
                 }
                 _ => Reply::Tracing { is_on: false },
             },
-            Ok(Request::Sync) => Reply::Done {
-                error: file_system.sync().err().map(|error| error.to_string()),
-            },
+            Ok(Request::Sync) => done(file_system.sync().map_err(Into::into)),
             Ok(Request::Grow { bytes }) => {
                 drop(file_system);
                 match shared.observed.grow(bytes) {
                     Ok(grown) => Reply::Grown(grown),
-                    Err(error) => Reply::Done {
-                        error: Some(format!("{error:#}")),
-                    },
+                    Err(error) => done(Err(error)),
                 }
             }
             Ok(Request::Snapshots { tasks }) => match shared.observed.do_all(&tasks) {
                 Ok(list) => Reply::Snapshots { list },
-                Err(error) => Reply::Done {
-                    error: Some(format!("{error:#}")),
-                },
+                Err(error) => done(Err(error)),
             },
-            Ok(Request::MountSnapshot { name, directory }) => Reply::Done {
-                error: shared
-                    .observed
-                    .mount_snapshot(&name, &directory)
-                    .err()
-                    .map(|error| format!("{error:#}")),
-            },
+            Ok(Request::MountSnapshot { name, directory }) => {
+                done(shared.observed.mount_snapshot(&name, &directory))
+            }
             Ok(Request::AwaitClose) => {
                 // Counted before the reply: the client unmounts only after it.
                 shared.closing.lock().waiting += 1;

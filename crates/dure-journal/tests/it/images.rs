@@ -23,7 +23,7 @@ fn run() -> Run {
 }
 
 /// Cores 0 and 1 change one buffer: their transactions are valid together from then on, in both
-/// directions. Each is committed alone.
+/// directions. Each is committed separately.
 #[test]
 fn sharing_makes_running_transactions_one() {
     for granule in [0b0001, 0b0010] {

@@ -104,7 +104,7 @@ pub(super) fn causes(done: &Done) -> Vec<Cause> {
     causes
 }
 
-/// The largest cause that has grown by a tenth of all time against one core alone; otherwise what
+/// The largest cause that has grown by a tenth of all time against a run on one core; otherwise what
 /// that spends most time on.
 pub(super) fn bottleneck(causes: &[Cause], alone: &[Cause]) -> String {
     let before = |name: &str| {

@@ -89,7 +89,7 @@ pub struct Point {
     pub lines_per_op: f64,
     /// Where time goes, most first.
     pub causes: Vec<Cause>,
-    /// What bounds it: the largest cause that an operation of one core alone does not have, or, if
+    /// What bounds it: the largest cause that an operation on one core does not have, or, if
     /// none has a tenth of the time, what that has.
     pub bottleneck: String,
     /// Operations that were simulated.

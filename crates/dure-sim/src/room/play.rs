@@ -24,7 +24,7 @@ const COUNTED: Window = Window {
     run_ns: 100_000,
     fill: 400,
 };
-/// Operations of a core in the window, if it were alone.
+/// Operations of a core in the window, if no other one worked.
 const OPERATIONS: u64 = 300;
 /// Operations that each core must have done on average.
 const ENOUGH: u64 = 50;

@@ -1,4 +1,4 @@
-//! Commits of compound transactions: each journal alone, until all that a task needs is valid.
+//! Commits of compound transactions: one journal at a time, until all that a task needs is valid.
 //!
 //! **Problem.** The transaction that an fsync needs is valid only with those it marks, these with
 //! those they mark; and cores must not commit one after another, nor at one moment. **Structure.**
@@ -174,8 +174,8 @@ impl<S: Settle> Journal<S> {
         }
         self.commit_closed()?;
         if roots.iter().any(waits) {
-            // A root has closed alone since, and marks what runs (race: the last writer of a copied
-            // buffer, whose journal's thread committed it after the checkpoint had closed all).
+            // Race: after the checkpoint had closed all, a journal's thread closed the transaction of
+            // a root, the last writer of a copied buffer, which marks one that still runs.
             self.close_all(slack)?;
             self.commit_closed()?;
         }

@@ -1,6 +1,6 @@
 //! Finds out later what is valid: the walk over marks.
 //!
-//! **Problem.** Transactions are committed alone, each when its core wants it; so what one depends
+//! **Problem.** Each core commits its transaction when it wants; so what one depends
 //! on may become durable after it. **Structure.** Whoever has committed a transaction, and whoever
 //! waits for one, walks from the transactions of some journals over their marks, and takes the
 //! greatest set of durable ones that is closed under them. It locks one journal at a time. A

@@ -142,7 +142,7 @@ cases! {
 
 image_cases! {
     /// Whole nodes, two-way marks of running transactions, one-way marks of closed ones, frozen
-    /// copies; each transaction closes alone, and validity is found later.
+    /// copies; each transaction closes separately, and validity is found later.
     i0_images_as_they_are: must_hold { operations: 3 }
     i0r_and_recovery_is_cut_off: must_hold_too {
         checkpoints: 0, recovery_crash: RecoveryCrash::BeforeHeader

@@ -75,11 +75,11 @@ pub(crate) fn commits(state: &State, rules: &Rules, next: &mut Vec<(Step, State)
         }
     }
     for id in TxId::all().filter(|id| running.has(*id)) {
-        let mut alone = TxSet::default();
-        alone.add(id);
+        let mut one = TxSet::default();
+        one.add(id);
         match rules.fsync {
             Fsync::ClosedAtOnce => next.push(close(state, rules, id, running)),
-            _ => next.push(close(state, rules, id, alone)),
+            _ => next.push(close(state, rules, id, one)),
         }
     }
     let found = TxSet(state.found.0 | state.search_valid(rules).0);

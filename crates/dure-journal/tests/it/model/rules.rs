@@ -61,7 +61,7 @@ pub(crate) enum Records {
 pub(crate) enum Fsync {
     /// Until a walk has found its transaction valid.
     Valid,
-    /// For the commit of what runs or is closed in all journals, each closed alone: the released
+    /// For the commit of what runs or is closed in all journals, each closed separately: the released
     /// Z-Journal.
     AllCommitted,
     /// For the commit of all that is closed, all journals at one moment: a commit whose chain does
