@@ -160,6 +160,7 @@ fn check_once(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Rep
     journals::check(&mut context);
     nat::load(&mut context);
     sit::load(&mut context);
+    snapshots::own(&mut context);
     if !replay::load(&mut context, &header) {
         return Ok(context.report);
     }

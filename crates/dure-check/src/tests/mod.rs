@@ -119,7 +119,7 @@ fn every_kind_of_issue_has_a_test() {
         "LogHole",        // holes.rs
         "CountTooLarge",  // counters.rs
         "OrdinalTwice",   // directory/tests.rs
-        "SnapshotBad",    // dure-fs/tests/it/snapshots.rs
+        "SnapshotBad",    // dure-fs/tests/it/hostile_snapshots.rs
         "SnapshotsLost",  // the same
         "MediumHead",     // media.rs
         "MediumStamp",    // media.rs

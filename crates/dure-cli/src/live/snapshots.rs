@@ -74,13 +74,16 @@ impl SnapshotMounts {
     /// Waits for threads whose directories were unmounted: umount(2) does not, and until they end
     /// their snapshots cannot be deleted.
     pub(crate) fn forget_ended(&self) {
-        let all = std::mem::take(&mut *self.0.lock());
-        let shown = |(directory, _): &(PathBuf, _)| mounts::is_mounted(directory);
-        let (shown, ended): (Vec<_>, Vec<_>) = all.into_iter().partition(shown);
+        let ended: Vec<_> = {
+            let mut all = self.0.lock();
+            let is_shown = |(directory, _): &(PathBuf, _)| mounts::is_mounted(directory);
+            let (shown, ended) = std::mem::take(&mut *all).into_iter().partition(is_shown);
+            *all = shown;
+            ended
+        };
         for (_, serving) in ended {
             let _ = serving.join();
         }
-        self.0.lock().extend(shown);
     }
 
     /// Unmounts those that are left; what is open there ends with an error.

@@ -6,6 +6,7 @@ mod check;
 mod faults;
 mod golden;
 mod hostile;
+mod hostile_snapshots;
 mod large;
 mod numa;
 mod resize;

@@ -8,21 +8,17 @@ use dure_block::crash::{CrashImages, Selection};
 use dure_block::ram::RamDevice;
 use dure_block::record::RecordDevice;
 use dure_block::{Device, DeviceInfo, Io, share};
-use dure_check::{CheckOptions, Data, Repair, check};
+use dure_check::{CheckOptions, Data, check};
 use dure_fs::{
     Background, Error, FileKind, FileSystem, FormatOptions, InodeRef, MountOptions, NewInode,
     ReadMode, RecordPolicy, Stamp, StoreRules, SyncScope, VolumeRules,
 };
-use dure_store::format::snapshot::{KeptList, SnapshotTable};
 use dure_store::media::Region;
 use dure_store::units::BlockNo;
-use dure_store::{pair, read_header, read_layout};
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::canary::Rule;
 use dure_sync::random::Seeded;
 use dure_sync::{Arc, OnceLock};
-
-use zerocopy::FromBytes;
 
 use crate::workload::step;
 
@@ -30,9 +26,9 @@ use crate::workload::step;
 const SHOWN_MAX: u64 = 256 << 10;
 
 /// Everything that a program can read of a volume, by path.
-type Content = BTreeMap<Vec<u8>, String>;
+pub(crate) type Content = BTreeMap<Vec<u8>, String>;
 
-fn options() -> MountOptions {
+pub(crate) fn options() -> MountOptions {
     MountOptions {
         background: Background::None,
         recovery_threads: Some(1),
@@ -52,13 +48,13 @@ fn formatted(blocks: u64) -> Arc<RamDevice> {
     ram
 }
 
-fn made(blocks: u64) -> (Arc<RamDevice>, FileSystem) {
+pub(crate) fn made(blocks: u64) -> (Arc<RamDevice>, FileSystem) {
     let ram = formatted(blocks);
     let fs = FileSystem::open(share(ram.clone()), options()).expect("it mounts");
     (ram, fs)
 }
 
-fn content(fs: &FileSystem) -> Content {
+pub(crate) fn content(fs: &FileSystem) -> Content {
     let mut content = Content::new();
     let mut left = vec![(Vec::new(), fs.root().expect("a root"))];
     while let Some((path, directory)) = left.pop() {
@@ -117,7 +113,7 @@ fn expect_all(expected: &BTreeMap<String, Content>, show: impl Fn(&str) -> FileS
     }
 }
 
-fn expect_sound(ram: &RamDevice) {
+pub(crate) fn expect_sound(ram: &RamDevice) {
     let options = CheckOptions {
         data: Data::Verify,
         ..CheckOptions::default()
@@ -370,67 +366,6 @@ fn a_snapshot_needs_its_pairs_and_its_blocks() {
         pin_before_opening: Rule::LEFT_OUT,
         ..StoreRules::default()
     }));
-}
-
-/// The volume, with this block destroyed.
-fn without(ram: &RamDevice, block: u64) -> Arc<RamDevice> {
-    let damaged = Arc::new(RamDevice::from_image("damaged", &ram.snapshot()));
-    let region = Region::open(share(damaged.clone()));
-    region.write(BlockNo(block), &[0x5a; 4096]).expect("memory");
-    damaged
-}
-
-#[test]
-fn damage_of_snapshots_is_found_and_the_volume_is_not_lost() {
-    let (ram, fs) = made(4096);
-    let mut random = Seeded::new(5);
-    (0..200).for_each(|_| drop(step(&fs, &mut random)));
-    fs.create_snapshot("then").expect("room");
-    (0..200).for_each(|_| drop(step(&fs, &mut random)));
-    let now = content(&fs);
-    fs.close().expect("a good device");
-    let region = Region::open(share(ram.clone()));
-    let layout = read_layout(&region).expect("a volume");
-    let (header, _) = read_header(&region, &layout).expect("a volume");
-    let table = header.snapshots.get();
-    let block = |at: u64| pair::read_single(&region, BlockNo(at), 22, layout.crc_seed);
-    let table_block = SnapshotTable::read_from_bytes(&block(table).expect("sound")).expect("size");
-    let list = table_block.entries[0].list.get();
-    let payload = pair::read_single(&region, BlockNo(list), 23, layout.crc_seed).expect("sound");
-    let kept = KeptList::read_from_bytes(&payload).expect("size").entries[0];
-    for (at, mounts) in [(table, false), (list, false), (kept.block.get(), true)] {
-        let damaged = without(&ram, at);
-        let report = check(share(damaged.clone()), &CheckOptions::default()).expect("a superblock");
-        let said: Vec<String> = report.issues().iter().map(ToString::to_string).collect();
-        assert!(
-            !said.is_empty() && said.iter().all(|one| one.contains("snapshot")),
-            "{said:?}"
-        );
-        let opened = FileSystem::open(share(damaged.clone()), options());
-        assert!(mounts || opened.is_err(), "block {at}: {opened:?}");
-        drop(opened);
-        let damaged = without(&ram, at);
-        let reading = MountOptions {
-            read_only: true,
-            ..options()
-        };
-        let read = FileSystem::open(share(damaged.clone()), reading).expect("nothing is written");
-        assert_eq!(content(&read), now);
-        let repair = CheckOptions {
-            repair: Repair::Full,
-            ..CheckOptions::default()
-        };
-        let report = check(share(damaged.clone()), &repair).expect("a superblock");
-        let losses: Vec<String> = report.losses().iter().map(ToString::to_string).collect();
-        assert!(
-            losses.iter().any(|loss| loss.contains("snapshots")),
-            "{losses:?}"
-        );
-        expect_sound(&damaged);
-        let again = FileSystem::open(share(damaged), options()).expect("repaired");
-        assert_eq!(content(&again), now);
-        assert_eq!(again.snapshots(), []);
-    }
 }
 
 #[test]

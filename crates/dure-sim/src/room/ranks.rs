@@ -27,6 +27,7 @@ const NAMES: &[(u8, &str)] = &[
     (100, "GRANULE"),
     (105, "DIRTY_NODES"),
     (110, "NAT_PAIR"),
+    (112, "SNAPSHOTS"),
     (120, "PARTITION"),
     (125, "NID_POOL"),
     (130, "SEGMENT"),

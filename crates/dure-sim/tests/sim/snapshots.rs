@@ -74,7 +74,7 @@ fn wrong(then: &FileSystem, acknowledged: &[u64]) -> Option<String> {
 }
 
 /// What is wrong with snapshots that are taken while tasks write.
-fn beside_writers(trial: Trial, rules: StoreRules) -> Option<String> {
+fn with_concurrent_writers(trial: Trial, rules: StoreRules) -> Option<String> {
     let options = MountOptions {
         volume_rules: VolumeRules {
             store: rules,
@@ -138,7 +138,7 @@ fn beside_writers(trial: Trial, rules: StoreRules) -> Option<String> {
 #[test]
 fn sim_snapshots_are_moments_of_a_volume_that_changes() {
     play_each(150, 3, |trial| {
-        assert_eq!(beside_writers(trial, StoreRules::default()), None);
+        assert_eq!(with_concurrent_writers(trial, StoreRules::default()), None);
     });
 }
 
@@ -150,7 +150,7 @@ fn sim_snapshots_need_a_moment_without_operations() {
             quiet_snapshots: Rule::LEFT_OUT,
             ..StoreRules::default()
         };
-        let found = beside_writers(trial, rules).is_some();
+        let found = with_concurrent_writers(trial, rules).is_some();
         WRONG.fetch_add(u64::from(found), Ordering::SeqCst);
     });
     assert!(

@@ -152,19 +152,16 @@ impl Snapshots {
     /// # Errors
     /// `NoSnapshot`, `SnapshotBusy`.
     pub(crate) fn find_unused(&self, name: &str) -> Result<u64> {
-        let id = self.find(name)?.id;
         let state = self.state.lock();
-        if state
-            .all
-            .iter()
-            .any(|one| one.info.id == id && one.views > 0)
-        {
+        let found = state.all.iter().find(|one| one.info.name == name);
+        let one = found.ok_or_else(|| Error::NoSnapshot { name: name.into() })?;
+        if one.views > 0 {
             return Err(Error::SnapshotBusy {
                 name: name.into(),
                 why: "it is mounted; unmount it first",
             });
         }
-        Ok(id)
+        Ok(one.info.id)
     }
 
     /// Whether a snapshot may get this name.
@@ -193,8 +190,8 @@ impl Snapshots {
         })
     }
 
-    /// The blocks of the snapshots' own.
-    pub(crate) fn own(&self) -> Vec<BlockNo> {
+    /// The blocks of the snapshots' own: tables, lists and kept pairs.
+    pub fn own(&self) -> Vec<BlockNo> {
         let state = self.state.lock();
         let of_all = state.all.iter().flat_map(Snapshot::own);
         of_all.chain(state.table.iter().copied()).collect()

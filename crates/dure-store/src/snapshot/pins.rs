@@ -5,12 +5,9 @@
 //! not keep it; what the newest has not kept is as it is now. So the kept pairs of all, and what is
 //! left of the table, are all that any snapshot shows. **Crash.** Counted anew at each mount.
 
-use zerocopy::FromBytes;
-
 use super::view::{read_kept, read_slot};
 use super::{Snapshot, Snapshots};
 use crate::error::Result;
-use crate::format::sit::SitBlock;
 use crate::layout::Layout;
 use crate::media::Region;
 use crate::packs::{Packs, PairIndex, Table};
@@ -42,19 +39,17 @@ impl Snapshots {
     /// Those of [`Snapshots::pin`].
     pub(super) fn pins(&self, region: &Region, (layout, packs): (&Layout, &Packs)) -> Result<Pins> {
         let mut pins = Pins::default();
-        let mut add = |pair: PairIndex, found: Option<(BlockNo, Vec<u8>)>| {
-            if let Some((_, payload)) = found {
-                let block = SitBlock::ref_from_bytes(&payload).expect("a pair has this size");
-                let index = u32::try_from(pair.index).expect("SIT pairs are u32");
-                pins.add_pair(index, block);
-            }
-        };
         let (kept, unkept) = self.sit_pairs(packs);
-        for (pair, block) in kept {
-            add(pair, read_kept(region, layout, pair, block)?);
-        }
-        for pair in unkept {
-            add(pair, read_slot(region, (layout, packs), pair)?);
+        let kept = kept
+            .into_iter()
+            .map(|(pair, block)| (pair, read_kept(region, layout, pair, block)));
+        let unkept = unkept
+            .into_iter()
+            .map(|pair| (pair, read_slot(region, (layout, packs), pair)));
+        for (pair, found) in kept.chain(unkept) {
+            if let Some((at, payload)) = found? {
+                pins.add_pair(layout, pair.index, (at, &payload))?;
+            }
         }
         Ok(pins)
     }

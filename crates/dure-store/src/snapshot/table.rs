@@ -31,6 +31,7 @@ impl Snapshots {
         let mut reader = Reader {
             region,
             layout,
+            checkpoint: header.checkpoint.get(),
             seen: BTreeSet::new(),
         };
         let snapshots = Snapshots::default();
@@ -42,6 +43,8 @@ impl Snapshots {
 struct Reader<'v> {
     region: &'v Region,
     layout: &'v Layout,
+    /// The last that was made.
+    checkpoint: u64,
     /// Blocks that were met.
     seen: BTreeSet<BlockNo>,
 }
@@ -61,7 +64,7 @@ impl Reader<'_> {
             expect(
                 "table of snapshots: reserved bytes",
                 at,
-                is_zero(&table.reserved),
+                is_zero(&table.reserved) && is_zero(table.entries[count..].as_bytes()),
             )?;
             for entry in &table.entries[..count] {
                 let one = self.snapshot(entry, at)?;
@@ -89,7 +92,9 @@ impl Reader<'_> {
             return Err(wrong("table of snapshots: a name that can be", at));
         };
         let checkpoint = entry.checkpoint.get();
-        Error::expect_count(|| "checkpoint of a snapshot".into(), at, checkpoint)?;
+        let made = checkpoint <= self.checkpoint;
+        expect("table of snapshots: a checkpoint that was made", at, made)?;
+        Error::expect_count(|| "number of a snapshot".into(), at, entry.id.get())?;
         let mut one = Snapshot::new(SnapshotInfo {
             id: entry.id.get(),
             name: name.to_owned(),
@@ -120,7 +125,8 @@ impl Reader<'_> {
             };
             let sound = u64::from(list.count.get()) == count
                 && list.snapshot.get() == one.info.id
-                && is_zero(&list.reserved);
+                && is_zero(&list.reserved)
+                && is_zero(list.entries[to_usize(count)..].as_bytes());
             expect("list of kept pairs", at, sound)?;
             left -= count;
             one.list.push(next);

@@ -10,7 +10,6 @@ use super::{Snapshots, View};
 use crate::error::{Error, Result};
 use crate::format::nat::{ENTRIES, NatBlock, NatEntry};
 use crate::format::node::NodeImage;
-use crate::format::sit::SitBlock;
 use crate::layout::Layout;
 use crate::media::Region;
 use crate::packs::{Packs, PairIndex, Table};
@@ -38,14 +37,12 @@ pub fn verify(
             .map(move |index| PairIndex { table, index })
     };
     for pair in pairs(Table::Sit) {
-        match view.read(region, (layout, packs), pair) {
-            Ok(None) => {}
-            Ok(Some((_, payload))) => {
-                let block = SitBlock::ref_from_bytes(&payload).expect("the size is a pair's");
-                live.add_pair(u32::try_from(pair.index).expect("SIT pairs are u32"), block);
-            }
-            Err(error) => errors.push(error),
-        }
+        let added = view.read(region, (layout, packs), pair).and_then(|found| {
+            found.map_or(Ok(()), |(at, payload)| {
+                live.add_pair(layout, pair.index, (at, &payload))
+            })
+        });
+        errors.extend(added.err());
     }
     for pair in pairs(Table::Nat) {
         if errors.len() >= most {

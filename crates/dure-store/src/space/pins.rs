@@ -11,12 +11,12 @@
 
 use std::collections::BTreeMap;
 
-use super::Space;
 use super::bitmap::Bitmap;
 use super::mend::Change;
 use super::segment::SegmentState;
-use crate::error::Result;
-use crate::format::sit::{ENTRIES, SitBlock};
+use super::{Space, sit};
+use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::units::{BlockNo, Run, SegNo};
 
 /// What SIT pairs have live, segment by segment.
@@ -24,11 +24,19 @@ use crate::units::{BlockNo, Run, SegNo};
 pub(crate) struct Pins(BTreeMap<SegNo, Bitmap>);
 
 impl Pins {
-    /// Adds what SIT pair `index` has live.
-    pub(crate) fn add_pair(&mut self, index: u32, pair: &SitBlock) {
-        for (segment, entry) in (index * ENTRIES..).zip(&pair.entries) {
-            self.add(SegNo(segment), &Bitmap::from_bytes(&entry.live));
-        }
+    /// Adds what SIT pair `index`, read from block `at`, has live.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming pair, block and field.
+    pub(crate) fn add_pair(
+        &mut self,
+        layout: &Layout,
+        index: u64,
+        (at, payload): (BlockNo, &[u8]),
+    ) -> Result<()> {
+        let index = u32::try_from(index).expect("SIT pairs are u32");
+        let add = |segment, live: &Bitmap| self.add(segment, live);
+        sit::live_blocks(layout, index, at.0, payload, add)
     }
 
     /// Whether it has this block.
@@ -58,8 +66,9 @@ impl Space {
     /// Mount: pins these blocks, and `own`, those of the snapshots' own.
     ///
     /// # Errors
-    /// `Corrupt` for a block outside of the main area.
+    /// `Corrupt` for a block outside of the main area, or an own one that is live.
     pub(crate) fn pin(&self, mut pins: Pins, own: &[BlockNo]) -> Result<()> {
+        self.expect_dead(own)?;
         self.add_own(&mut pins, own)?;
         for (segment, blocks) in &pins.0 {
             let taken = self.segments.with(*segment, |state| state.pin(blocks));
@@ -88,6 +97,22 @@ impl Space {
             });
         }
         Ok(())
+    }
+
+    /// No file and no node has a block of the snapshots' own: it would be freed while it is in use.
+    ///
+    /// # Errors
+    /// `Corrupt`: the SIT, or a log, says otherwise.
+    pub(crate) fn expect_dead(&self, own: &[BlockNo]) -> Result<()> {
+        match own.iter().find(|block| self.is_live(**block)) {
+            None => Ok(()),
+            Some(block) => Err(Error::Corrupt {
+                what: "block of the snapshots' own: not live for a file".into(),
+                at: block.0,
+                want: 0,
+                got: 1,
+            }),
+        }
     }
 
     fn add_own(&self, pins: &mut Pins, own: &[BlockNo]) -> Result<()> {

@@ -81,6 +81,45 @@ pub(super) fn open_pair(
     at: u64,
     payload: &[u8],
 ) -> Result<()> {
+    each_entry(layout, index, at, payload, |segment, entry, found| {
+        if !is_zero(entry.as_bytes()) {
+            let Entry {
+                live,
+                usage,
+                summaries,
+            } = found;
+            let changed = entry.changed.get();
+            segments.with(segment, |state| {
+                state.load(live, usage, summaries, changed);
+            });
+        }
+    })
+}
+
+/// The live blocks of each segment of a pair.
+///
+/// # Errors
+/// Those of [`open_pair`].
+pub(super) fn live_blocks(
+    layout: &Layout,
+    index: u32,
+    at: u64,
+    payload: &[u8],
+    mut add: impl FnMut(SegNo, &Bitmap),
+) -> Result<()> {
+    each_entry(layout, index, at, payload, |segment, _, found| {
+        add(segment, &found.live);
+    })
+}
+
+/// Checks a pair, and gives `take` the entries of segments that exist.
+fn each_entry(
+    layout: &Layout,
+    index: u32,
+    at: u64,
+    payload: &[u8],
+    mut take: impl FnMut(SegNo, &SitEntry, Entry),
+) -> Result<()> {
     let block = SitBlock::ref_from_bytes(payload).expect("a pair's payload has this size");
     Error::expect_eq("SIT pair index", at, u64::from(index), block.index.get())?;
     let dirty = u64::from(!is_zero(&block.reserved));
@@ -89,16 +128,8 @@ pub(super) fn open_pair(
         let exists = segment < layout.segments;
         let blocks = if exists { layout.segment_blocks } else { 0 };
         let found = open_entry(entry, segment, blocks, at)?;
-        if exists && !is_zero(entry.as_bytes()) {
-            let Entry {
-                live,
-                usage,
-                summaries,
-            } = found;
-            let changed = entry.changed.get();
-            segments.with(SegNo(segment), |state| {
-                state.load(live, usage, summaries, changed);
-            });
+        if exists {
+            take(SegNo(segment), entry, found);
         }
     }
     Ok(())

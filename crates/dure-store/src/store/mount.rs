@@ -214,6 +214,8 @@ impl Mount {
             return self.store((placement, state), replayed, recovered, shares);
         }
         recovery::first_nodes::read(&self.base(), replayed.as_ref())?;
+        // What the logs made live.
+        space.expect_dead(&self.snapshots.own())?;
         let mut bad = Vec::new();
         if let Some(replayed) = replayed {
             bad = self.write_recovered(&mut state, &placement, replayed)?;

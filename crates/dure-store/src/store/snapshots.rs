@@ -181,7 +181,12 @@ impl Store {
     /// # Errors
     /// `NoSnapshot`.
     pub fn snapshot(&self, name: &str, options: StoreOptions) -> Result<Mount> {
-        let view = Arc::new(View::of(&self.snapshots, name)?);
+        // Not while a checkpoint adds or removes one. Race otherwise: one that was found not to be
+        // mounted is mounted, and then removed; or a new one is read before its slots count.
+        let view = {
+            let _no_checkpoint = self.lock_checkpoint();
+            Arc::new(View::of(&self.snapshots, name)?)
+        };
         Ok(Mount::of_snapshot(
             (self.region.clone(), self.layout.clone()),
             (self.nat.packs.clone(), self.snapshots.clone()),
