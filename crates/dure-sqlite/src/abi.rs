@@ -58,7 +58,6 @@ pub(crate) mod code {
     pub(crate) const IOCAP_ATOMIC1K: c_int = 4;
     pub(crate) const IOCAP_ATOMIC2K: c_int = 8;
     pub(crate) const IOCAP_ATOMIC4K: c_int = 0x10;
-    pub(crate) const IOCAP_SAFE_APPEND: c_int = 0x200;
     pub(crate) const IOCAP_POWERSAFE_OVERWRITE: c_int = 0x1000;
 
     pub(crate) const SHM_UNLOCK: c_int = 1;

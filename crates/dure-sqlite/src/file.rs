@@ -2,7 +2,7 @@
 //!
 //! **Structure.** [`METHODS`] are the functions, each [`on`] an [`Open`] file. A database has a link
 //! to what its connections share; journals have none. **Invariants.** SQLite calls on a file from one
-//! thread at a time. What [`characteristics`] says is what dure promises (docs/design/durability.md),
+//! thread at a time. What [`CHARACTERISTICS`] says is what dure promises (docs/design/durability.md),
 //! and no more.
 //!
 //! **On a crash** what `sync` had returned for is there, with the name of the file.
@@ -213,17 +213,16 @@ extern "C" fn sector_size(_slot: &mut Slot) -> c_int {
 /// writes each 4 KiB page is old or new, never a mixture; a size is never there without the pages
 /// that make it up.* (Volumes that promise less are refused, in `crate::volumes`.)
 ///
-/// * `POWERSAFE_OVERWRITE`: bytes beside those that are written are the same in an old page and a new
+/// * `POWERSAFE_OVERWRITE`: the other bytes of a page are the same in an old page and a new
 ///   one. So SQLite takes no neighbours of a page into the journal.
-/// * `SAFE_APPEND`: the content of a file is there before its size. So SQLite need not write the
-///   number of pages into a journal after it has synced them, and sync again.
 /// * `ATOMIC512` to `ATOMIC4K`: what lies in one page is old or new.
 ///
-/// Not said: `ATOMIC8K` and more and `BATCH_ATOMIC`, since pages of one file become durable each for
+/// Not said: `SAFE_APPEND`, although the content of a file is there before its size: SQLite then
+/// believes a journal to its end, also where it writes over an old one (PERSIST, or exclusive
+/// locking), whose pages may be old or new each for itself; `ATOMIC8K` and more and `BATCH_ATOMIC`, since pages of one file become durable each for
 /// itself; `SEQUENTIAL`, since they do so in any order; `UNDELETABLE_WHEN_OPEN`, since names can be
 /// removed.
 pub(crate) const CHARACTERISTICS: c_int = code::IOCAP_POWERSAFE_OVERWRITE
-    | code::IOCAP_SAFE_APPEND
     | code::IOCAP_ATOMIC512
     | code::IOCAP_ATOMIC1K
     | code::IOCAP_ATOMIC2K

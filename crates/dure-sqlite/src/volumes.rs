@@ -4,8 +4,8 @@
 //! table by medium; each open file has a [`Use`] of its volume. The first one opens it, the last one
 //! closes it. [`lend`] adds a volume that the program has open itself.
 //!
-//! **Invariants.** A volume is opened and closed under the lock of the table, so that who opens it
-//! again waits until it is closed. Nothing is done in a child of fork while its parent has volumes
+//! **Invariants.** A volume is opened and closed under the lock of the table, so that the next
+//! open waits until it is closed. Nothing is done in a child of fork while its parent has volumes
 //! open, nor on a volume on which a call has panicked. **On a crash** of the process volumes are left
 //! as they are; the next mount recovers them.
 
@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dure::{Capabilities, Cause, Credentials, DataMode, MountOptions, Session, Volume};
+use dure::{
+    Capabilities, Cause, Credentials, DataMode, MountOptions, RecordPolicy, Session, Volume,
+};
 use dure_fs::PageCaching;
 use dure_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use dure_sync::{Arc, Mutex, ProcessOnce, clock, thread, without_signals};
@@ -207,14 +209,22 @@ fn enter(table: &mut Table, medium: Medium, volume: Volume, closing: Closing) ->
     Use { medium, mounted }
 }
 
-/// Those that keep what SQLite is told of the device (`crate::file::characteristics`).
+/// Whether a volume with these options keeps what SQLite is told of it
+/// (`crate::file::CHARACTERISTICS`), and what it has synced.
+fn keeps_promises(options: &MountOptions) -> bool {
+    options.data != DataMode::Writeback
+        && options.page_cache != Some(PageCaching::None)
+        && options.records != RecordPolicy::None
+}
+
+/// What the words of a URI say.
 fn options_of(words: &str) -> Outcome<MountOptions> {
     let refused = |why: String| Failure::new(code::CANTOPEN, format!("options={words}: {why}"));
     let options = dure::mount_options(words).map_err(refused)?;
-    if options.data == DataMode::Writeback || options.page_cache == Some(PageCaching::None) {
+    if !keeps_promises(&options) {
         return Err(refused(
-            "without data=writeback and page_cache=none: a database relies on pages that are old or \
-             new, and on files that end where their content ends"
+            "without data=writeback, page_cache=none and journal=none: a database relies on pages that \
+             are old or new, on files that end where their content ends, and on what was synced"
                 .to_owned(),
         ));
     }
@@ -232,12 +242,18 @@ pub struct Lent {
 ///
 /// # Errors
 /// `ENOENT` if there is nothing at `path`, `EEXIST` if SQLite has the volume there open, `EINVAL` for
-/// a volume whose options a database cannot rely on.
+/// a volume whose options a database cannot rely on, `EBUSY` in a child of fork while its parent has
+/// volumes open.
 pub fn lend(path: impl Into<PathBuf>, volume: &Volume) -> dure::Result<Lent> {
     let path = path.into();
     let options = volume.file_system().options();
     let refused = |path: &Path, errno| dure::Error::new("lend", path, Cause::Posix(errno));
-    if options.data == DataMode::Writeback || options.page_cache == Some(PageCaching::None) {
+    // Before the lock, which a thread of the parent may have held; and a child that became the owner
+    // would write to the volumes of its parent.
+    if is_child() {
+        return Err(refused(&path, rustix::io::Errno::BUSY));
+    }
+    if !keeps_promises(options) {
         return Err(refused(&path, rustix::io::Errno::INVAL));
     }
     let Some(medium) = Medium::at(&path) else {

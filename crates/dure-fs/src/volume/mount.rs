@@ -100,7 +100,9 @@ impl FileSystem {
             read_only: true,
             ..options
         };
-        options.check()?;
+        options
+            .check()
+            .map_err(|error| options.said.explained(error))?;
         let mount = self.0.store.snapshot(name, options.of_store())?;
         FileSystem::complete(mount, options, &BTreeSet::new()).map(|(fs, _)| fs)
     }

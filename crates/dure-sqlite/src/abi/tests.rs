@@ -89,7 +89,6 @@ fn numbers() -> Vec<(String, usize)> {
         IOCAP_ATOMIC1K,
         IOCAP_ATOMIC2K,
         IOCAP_ATOMIC4K,
-        IOCAP_SAFE_APPEND,
         IOCAP_POWERSAFE_OVERWRITE,
         SHM_UNLOCK,
         SHM_SHARED,

@@ -159,6 +159,8 @@ fn options_are_those_of_the_mount() {
     assert!(good.status.success(), "{good:?}");
     for (options, words) in [
         ("data=writeback", "a database relies on"),
+        ("page_cache=none", "a database relies on"),
+        ("journal=none,no-crash-guarantee", "a database relies on"),
         ("cache=1", "at least 1M"),
     ] {
         let output = open(options).unwrap();
