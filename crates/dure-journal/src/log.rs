@@ -382,7 +382,7 @@ impl<E> CoreLog<E> {
             settled: Condvar::new(),
             turned: Condvar::new(),
             asked: Condvar::new(),
-            running: Running::new(id, first_number, sharing),
+            running: Running::new(first_number, sharing),
             tallies,
         }
     }
