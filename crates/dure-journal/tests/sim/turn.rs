@@ -149,7 +149,7 @@ fn commit_of_chain(cores: u16, threads: bool) -> Duration {
             for core in (0..cores).filter(|_| threads) {
                 let task = journal.commit_task(JournalId::new(core).unwrap());
                 scope.spawn_on(CoreId::new(core), move || {
-                    while task.wait(Duration::from_secs(60)) {
+                    while task.wait() {
                         task.commit().unwrap();
                     }
                 });
