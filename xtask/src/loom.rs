@@ -15,9 +15,8 @@ pub(crate) struct Loom {
 impl Loom {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let mut command = cargo::test_with_backend("loom");
-        command
-            .args(["-p", "dure-sync", "--test", "loom", "--"])
-            .args(self.test_args);
+        command.args(["-p", "dure-sync", "-p", "dure-journal"]);
+        command.args(["--test", "loom", "--"]).args(self.test_args);
         cargo::run(command)
     }
 }

@@ -47,6 +47,9 @@ pub struct Counters {
     pub frozen: u64,
     /// Changes of a buffer that another journal's running transaction had (policy `image`).
     pub two_way: u64,
+    /// Commits that closed all journals at one moment, since their rounds did not end (policy
+    /// `image`).
+    pub commits_at_once: u64,
 }
 
 impl Counters {
@@ -69,6 +72,7 @@ impl Counters {
         self.images += log.images;
         self.frozen += log.frozen;
         self.two_way += log.two_way;
+        self.commits_at_once += log.commits_at_once;
     }
 }
 
@@ -92,8 +96,8 @@ impl fmt::Display for Counters {
         writeln!(f, "marks {} not needed {}", self.marks, self.marks_dropped)?;
         writeln!(
             f,
-            "images {} frozen {} two-way marks {}",
-            self.images, self.frozen, self.two_way
+            "images {} frozen {} two-way marks {}; commits at once {}",
+            self.images, self.frozen, self.two_way, self.commits_at_once
         )?;
         write!(
             f,

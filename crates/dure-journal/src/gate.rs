@@ -24,9 +24,14 @@ impl<S: Settle> std::fmt::Debug for ClosedGate<'_, S> {
 impl<S: Settle> Journal<S> {
     /// Lets no handle begin: [`Journal::begin`] finds the log full, and so does a commit that is not
     /// a checkpoint's. One task at a time closes the gate.
+    ///
+    /// # Panics
+    /// If it is closed.
     pub fn close_gate(&self) -> ClosedGate<'_, S> {
         for log in &self.logs {
-            log.joined.lock().room -= ALL;
+            let mut joined = log.joined.lock();
+            assert!(joined.room > -ALL / 2, "one task at a time closes the gate");
+            joined.room -= ALL;
         }
         ClosedGate(self)
     }
@@ -50,6 +55,7 @@ impl<S: Settle> Drop for ClosedGate<'_, S> {
         for log in &self.0.logs {
             let mut joined = log.joined.lock();
             joined.room += ALL;
+            // A checkpoint meanwhile found less than half, however much room it made.
             joined.told_half &= joined.room < joined.half;
         }
     }

@@ -105,8 +105,17 @@ impl JournalConfig {
         }
         if let Records::Image { image_bytes_max } = self.records {
             let got = u64::from(image_bytes_max);
-            if got + 64 > u64::from(handle_bytes_max(self.segment_blocks)) {
+            let handle = handle_bytes_max(self.segment_blocks);
+            if got + 64 > u64::from(handle) {
                 return config("bytes of an image", got, "at most a handle's, less 64");
+            }
+            // Else no log would have room for a handle, however empty it is.
+            if usable(self.records, self.segment_blocks, self.journals.len()) < i64::from(handle) {
+                return config(
+                    "number of journals that log images",
+                    journals,
+                    "so few that a segment has room for their marks",
+                );
             }
         }
         for ring in &self.journals {
@@ -398,7 +407,7 @@ fn usable(records: Records, segment_blocks: u32, journals: usize) -> i64 {
         Records::Image { .. } => {
             let marks = i64::from(crate::units::to_u32(journals)) + 2;
             let marks = marks * i64::from(crate::space::CUT_COMMITS_MAX);
-            (bytes - marks * i64::from(crate::space::MARK_BYTES)).max(0)
+            bytes - marks * i64::from(crate::space::MARK_BYTES)
         }
     }
 }

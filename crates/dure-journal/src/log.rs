@@ -187,6 +187,23 @@ impl<E> Joined<E> {
         crate::units::to_u64(bytes.len() + size_of_val(&**marks) + size_of_val(&**ends) + effects)
     }
 
+    /// Takes the transactions at the front of `links` that are valid by `is_valid`. Returns the last
+    /// handle of them, if there are any.
+    pub(crate) fn pop_valid(
+        &mut self,
+        tallies: &Tallies,
+        ns: u64,
+        is_valid: impl Fn(&Link) -> bool,
+    ) -> Option<u64> {
+        let mut upto = None;
+        while let Some(link) = self.links.pop_front_if(|link| is_valid(link)) {
+            upto = Some(link.last);
+            tallies.became_valid(&link, ns);
+            self.valid_ns.push_back(ns);
+        }
+        upto
+    }
+
     /// Passes to `sink` the marks of the transactions in `links` that hold handles in `(above,
     /// upto]`. Returns the last number covered: a transaction counts as a whole.
     pub(crate) fn marks_of_links(&self, above: u64, upto: u64, sink: &mut dyn FnMut(Mark)) -> u64 {
@@ -382,7 +399,7 @@ impl<E> CoreLog<E> {
             settled: Condvar::new(),
             turned: Condvar::new(),
             asked: Condvar::new(),
-            running: Running::new(id, first_number, sharing),
+            running: Running::new(first_number, sharing),
             tallies,
         }
     }

@@ -26,6 +26,8 @@ pub struct Rules {
     pub walk_durable: Rule,
     /// A commit returns when its roots are valid, not when all they need was committed (`image`).
     pub wait_valid: Rule,
+    /// A commit whose rounds do not end closes all journals at one moment (`image`).
+    pub rounds: Rule,
     /// A buffer is copied for the transaction that is committing before it is changed (`image`).
     pub freeze: Rule,
     /// The pieces of a compound transaction mark each other (`image`).

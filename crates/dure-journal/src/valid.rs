@@ -1,14 +1,15 @@
 //! Validity at run time: what is durable with everything it depends on.
 //!
 //! **Problem.** A freed block may be reused, a node id given out again, an image written, only when
-//! a crash can no longer undo the handle that allows it. **Structure.** A commit's closure is
-//! closed under marks; once all of it is durable, all of it is valid. So nothing has to be
-//! searched: `valid` of each journal in the closure rises to what the closure needs there, and the
-//! effects up to that number are settled.
+//! a crash can no longer undo the handle that allows it. **Structure.** With deltas a commit's
+//! closure is closed under marks; once all of it is durable, all of it is valid. So nothing has to
+//! be searched: `valid` of each journal in the closure rises to what the closure needs there. With
+//! images a transaction is committed without all it marks, and a walk finds later what is valid
+//! (`records::image::walk`). In both, effects up to `valid` are then settled.
 //!
 //! # What a valid handle guarantees
 //! **Invariants.** The valid handles are closed under marks at all times that matter: the union of
-//! closed sets is closed. `valid` rises journal by journal, but only after *all* of the closure is
+//! closed sets is closed. `valid` rises journal by journal, but only after *all* of a closed set is
 //! durable, so a task that sees a handle valid may rely on its dependencies. Each effect is settled
 //! once, in join order per journal: one thread settles a journal at a time, others wait for it.
 //!
@@ -20,12 +21,12 @@
 //! at least what was valid here.
 
 use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::{CachePadded, PerCore, clock, current_core};
+use dure_sync::{CachePadded, MutexGuard, PerCore, clock, current_core};
 
 use crate::closure::{Closure, MarkSource};
 use crate::ids::{JournalId, Mark};
 use crate::journal::{Journal, Settle};
-use crate::log::CoreLog;
+use crate::log::{CoreLog, JOINED, Joined};
 use crate::statistics::Stall;
 use crate::trace::TraceEvent;
 
@@ -102,18 +103,25 @@ impl<S: Settle> Journal<S> {
                 "journal {journal}: valid means durable"
             );
             let mut joined = log.joined.lock();
-            while let Some(link) = joined.links.pop_front_if(|link| link.last <= upto) {
-                log.tallies.became_valid(&link, ns);
-                joined.valid_ns.push_back(ns);
-            }
-            log.reached.raise_valid(upto);
-            drop(joined);
-            self.trace
-                .record(Some(*journal), || TraceEvent::Valid { upto });
+            joined.pop_valid(&log.tallies, ns, |link| link.last <= upto);
+            self.raise_valid(log, joined, upto);
         }
         for journal in closure.journals() {
             self.settle_journal(self.log(*journal));
         }
+    }
+
+    /// Raises the number of a journal, whose transactions up to there are no links any more.
+    pub(crate) fn raise_valid(
+        &self,
+        log: &CoreLog<S::Effect>,
+        joined: MutexGuard<'_, JOINED, Joined<S::Effect>>,
+        upto: u64,
+    ) {
+        log.reached.raise_valid(upto);
+        drop(joined);
+        self.trace
+            .record(Some(log.id), || TraceEvent::Valid { upto });
     }
 
     /// Settles what has become valid in one journal; returns when all of it up to now is settled.

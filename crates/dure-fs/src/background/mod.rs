@@ -77,12 +77,12 @@ impl BackgroundWork {
             thread::start(worker, number, cores, this);
         }
         if this.records == RecordPolicy::Image {
-            this.commits
-                .start(&this.store, this.order, this.commit_interval);
+            this.commits.start(&this.store, this.order);
         }
     }
 
-    /// Ends the workers and waits for them: each completes the round it is in.
+    /// Ends the workers, then the threads that commit, and waits for them: each completes what it
+    /// is at.
     pub(crate) fn stop(&self) {
         self.workers.stop();
         self.commits.stop(&self.store);

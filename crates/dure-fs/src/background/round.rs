@@ -47,6 +47,7 @@ impl BackgroundWork {
         // The rest of them, if a round of moves found files busy. A disk that takes nothing keeps no
         // operation from being committed.
         written = written.and(self.cleaner.move_absorbed(partitions).map(drop));
+        // Where journals have threads that commit, it asks them.
         match (self.order, leads) {
             (Order::PerCore, _) => self.store.commit_partitions(partitions)?,
             // The one journal is committed by one thread.

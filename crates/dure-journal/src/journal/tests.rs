@@ -309,6 +309,26 @@ fn configurations_that_cannot_work_are_refused() {
     refuse(|config| config.first_number = 0);
 }
 
+/// Each transaction keeps room for a mark of each other journal: with too many of them, a segment
+/// would have none for a handle.
+#[test]
+fn journals_whose_marks_fill_a_segment_are_refused() {
+    let try_start = |journals| {
+        let mut config = config(journals, 2, Order::PerCore);
+        let image_bytes_max = 100;
+        config.records = Records::Image { image_bytes_max };
+        let medium = medium_on(RamDevice::new("ram", 64));
+        Journal::start(medium, Arc::new(Collected::default()), config)
+    };
+    let journal = try_start(241).unwrap();
+    drop(journal.begin(core(0), journal.handle_bytes_max()).unwrap());
+    let error = try_start(242).unwrap_err().to_string();
+    assert!(
+        error.contains("number of journals that log images"),
+        "{error}"
+    );
+}
+
 #[test]
 #[should_panic(expected = "reserved")]
 fn a_handle_cannot_take_more_than_it_reserved() {

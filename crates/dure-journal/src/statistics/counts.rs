@@ -97,6 +97,9 @@ pub struct LogStatistics {
     pub commit_journals: u64,
     /// Flushes that these commits, and checkpoints, asked the medium for.
     pub flushes: u64,
+    /// Commits by cores of this journal that closed all journals at one moment, since their rounds
+    /// did not end (policy `image`).
+    pub commits_at_once: u64,
     /// Nanoseconds waited, by reason, in the order of [`Stall::ALL`].
     pub stalls: [HistogramCounts; Stall::ALL.len()],
     /// Times that `begin` found the log full.

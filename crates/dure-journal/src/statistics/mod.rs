@@ -120,6 +120,7 @@ impl<E> CoreLog<E> {
             commits: commit.commits.get(),
             commit_journals: commit.journals.get(),
             flushes: commit.flushes.get(),
+            commits_at_once: commit.at_once.get(),
             stalls: std::array::from_fn(|index| commit.stalls[index].get()),
             begin_log_full: join.log_full.get(),
             commit_log_full: write.log_full.get() + join.close_full.get(),

@@ -141,6 +141,8 @@ pub(crate) struct CommitTallies {
     pub(crate) commits: Tally,
     pub(crate) journals: Tally,
     pub(crate) flushes: Tally,
+    /// Policy `image`: commits whose rounds did not end.
+    pub(crate) at_once: Tally,
     pub(super) stalls: [Histogram; Stall::ALL.len()],
     pub(super) durable_transactions: Tally,
     /// When transaction `sequence` became durable, at `sequence % TIMED`.
@@ -153,6 +155,7 @@ impl Default for CommitTallies {
             commits: Tally::new(0),
             journals: Tally::new(0),
             flushes: Tally::new(0),
+            at_once: Tally::new(0),
             stalls: [const { Histogram::new() }; Stall::ALL.len()],
             durable_transactions: Tally::new(0),
             durable_ns: [const { Tally::new(0) }; TIMED],

@@ -3,7 +3,7 @@
 use crate::support::buffers::TestRules;
 use crate::support::power::Effort;
 use crate::support::script::{Mix, Run, Step, change, long_scripts, random_scripts, run_random};
-use dure_journal::{JournalId, Mark, Rules};
+use dure_journal::{JournalId, Mark, Rules, TraceEvent};
 use dure_sync::canary::Rule;
 
 #[test]
@@ -180,6 +180,26 @@ fn a_commit_goes_on_until_its_roots_are_valid() {
     // Core 0's first, core 1's, and core 0's second, on which core 1's depends.
     assert_eq!(run.buffers.journal.counters().transactions, 3);
     run.finish().unwrap();
+}
+
+/// The commit of one journal, and of all that a checkpoint has closed.
+#[test]
+fn commits_begin_and_end_in_the_trace() {
+    let mut run = run();
+    run.buffers.journal.trace().start(1000);
+    run.step(change(0, 0b0001, 0)).unwrap();
+    run.step(Step::Timer(0)).unwrap();
+    run.step(change(0, 0b0001, 0)).unwrap();
+    run.step(change(1, 0b0001, 0)).unwrap();
+    run.step(Step::CheckpointCopy).unwrap();
+    run.step(Step::CheckpointFinish(1)).unwrap();
+    let records = run.buffers.journal.trace().read(&[]).records;
+    let commits = records.iter().filter_map(|record| match record.event {
+        TraceEvent::CommitBegin => Some(None),
+        TraceEvent::CommitEnd { journals } => Some(Some(journals)),
+        _ => None,
+    });
+    assert_eq!(commits.collect::<Vec<_>>(), [None, Some(1), None, Some(2)]);
 }
 
 /// The example of the documents: core 0 changes blocks 0 and 1, core 1 blocks 0 and 2, and core 1

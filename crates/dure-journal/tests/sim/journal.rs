@@ -113,7 +113,7 @@ fn sim_images_survive_every_crash() {
     }
 }
 
-/// Each journal has a thread that commits it: on its timer, and when a task asks.
+/// Each journal has a thread that commits it when a task asks, for its own sake or by a timer.
 #[test]
 fn sim_threads_that_commit_journals_survive_every_crash() {
     for config in [Config::random, Config::stall] {

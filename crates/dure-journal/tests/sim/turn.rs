@@ -1,4 +1,4 @@
-//! The life of compound transactions on virtual cores: who waits for whom, and group commit.
+//! The life of compound transactions on virtual cores: which task waits for which, and group commit.
 //!
 //! Runs with the sim backend only: `cargo xtask sim`.
 
@@ -13,7 +13,8 @@ use std::time::Duration;
 use crate::support::buffers::{Buffers, Change, TestRules};
 use crate::support::disk::{GRANULES, format};
 use crate::support::recover::mount;
-use dure_journal::{JournalId, Mark};
+use dure_journal::{CommitError, JournalId, Mark};
+use dure_sync::canary::Rule;
 use dure_sync::sim::{Config, seeds, try_run};
 use dure_sync::{Arc, CoreId, clock, thread};
 
@@ -58,13 +59,13 @@ fn commit_by(cores: u16, journals: usize, rounds: u64, config: Config) -> u64 {
     run.unwrap_or_else(|failure| panic!("{failure}")).value
 }
 
-/// A committer that finds another at work waits, and whoever commits next takes all that joined.
+/// A committer that finds another at work waits, and the next one takes all that joined.
 #[test]
 fn sim_committers_of_one_journal_share_a_transaction() {
     let (mut all, mut runs) = (0, 0);
     for seed in seeds(16) {
         let flushes = commit_by(16, 1, 16, Config::random(16, seed));
-        // Of those who come while a transaction is written, each has the next one: two for each
+        // Of those that come while a transaction is written, each has the next one: two for each
         // round of all, and some for few at the beginning and the end.
         assert!(flushes <= 2 * 16 + 4, "{flushes} flushes for 256 commits");
         (all, runs) = (all + flushes, runs + 1);
@@ -75,9 +76,9 @@ fn sim_committers_of_one_journal_share_a_transaction() {
     );
 }
 
-/// With nobody else there, a committer waits for nobody.
+/// The only committer waits for no other.
 #[test]
-fn sim_a_committer_alone_flushes_each_time() {
+fn sim_the_only_committer_flushes_each_time() {
     assert_eq!(commit_by(1, 1, 8, Config::random(1, 1)), 8);
 }
 
@@ -149,7 +150,7 @@ fn commit_of_chain(cores: u16, threads: bool) -> Duration {
             for core in (0..cores).filter(|_| threads) {
                 let task = journal.commit_task(JournalId::new(core).unwrap());
                 scope.spawn_on(CoreId::new(core), move || {
-                    while task.wait(Duration::from_secs(60)) {
+                    while task.wait() {
                         task.commit().unwrap();
                     }
                 });
@@ -170,12 +171,86 @@ fn commit_of_chain(cores: u16, threads: bool) -> Duration {
     run.unwrap_or_else(|failure| panic!("{failure}")).value
 }
 
-/// Threads commit their journals at the same time, and share flushes; one task alone commits them
-/// one after the other.
+/// Threads commit their journals at the same time, and share flushes; one task commits them one
+/// after the other.
 #[test]
 fn sim_journals_are_committed_at_the_same_time() {
-    let (alone, together) = (commit_of_chain(4, false), commit_of_chain(4, true));
-    println!("{alone:?} by one task, {together:?} by threads");
-    assert!(alone >= FLUSH * 4, "{alone:?}");
+    let (one, together) = (commit_of_chain(4, false), commit_of_chain(4, true));
+    println!("{one:?} by one task, {together:?} by threads");
+    assert!(one >= FLUSH * 4, "{one:?}");
     assert!(together < FLUSH * 3, "{together:?}");
+}
+
+/// How long two cores change buffers of both.
+const CHANGES: Duration = Duration::from_millis(60);
+
+/// When a commit ends that begins meanwhile, and how many have closed all journals at one moment.
+fn commit_beside_changes(rules: TestRules) -> (Duration, u64) {
+    let run = try_run(Config::random(3, 1), move || {
+        let buffers = mount(format(2, 16), rules);
+        let start = clock::monotonic_ns();
+        let after = move || Duration::from_nanos(clock::monotonic_ns() - start);
+        let mut ended = Duration::ZERO;
+        thread::scope(|scope| {
+            let (buffers, ended) = (&buffers, &mut ended);
+            for core in [0, 1] {
+                scope.spawn_on(CoreId::new(core), move || {
+                    while after() < CHANGES {
+                        buffers.change(change(core, 0b0101)).unwrap();
+                        thread::sleep(FLUSH / 10);
+                    }
+                });
+            }
+            scope.spawn_on(CoreId::new(2), move || {
+                thread::sleep(FLUSH);
+                buffers.commit(0b0001).unwrap();
+                *ended = after();
+            });
+        });
+        buffers.check_settled();
+        (ended, buffers.journal.counters().commits_at_once)
+    });
+    run.unwrap_or_else(|failure| panic!("{failure}")).value
+}
+
+/// In each round core 1's transaction, which core 0's needs, closes a flush later: by then it shares
+/// a buffer with core 0's next. Without the end of the rounds the commit ends with the changes.
+#[test]
+fn sim_a_commit_ends_while_others_share_its_buffers() {
+    let (ended, at_once) = commit_beside_changes(slow());
+    assert!(ended < CHANGES / 2, "{ended:?}");
+    assert_eq!(at_once, 1);
+    let mut rules = slow();
+    rules.journal.rounds = Rule::LEFT_OUT;
+    let (ended, at_once) = commit_beside_changes(rules);
+    assert!(ended > CHANGES, "{ended:?}");
+    assert_eq!(at_once, 0);
+}
+
+/// A task that has asked its journal's thread goes on by itself when the thread cannot commit, and
+/// when it ends.
+#[test]
+fn sim_no_task_waits_for_a_thread_that_fails_or_ends() {
+    let run = try_run(Config::random(2, 1), || {
+        let buffers = mount(format(1, 4), TestRules::images());
+        let journal = &buffers.journal;
+        let is_full = |done: Result<(), CommitError>| matches!(done, Err(CommitError::LogFull(_)));
+        thread::scope(|scope| {
+            let task = journal.commit_task(JournalId::new(0).unwrap());
+            scope.spawn_on(CoreId::new(1), move || {
+                assert!(task.wait());
+                assert!(is_full(task.commit()));
+                task.failed();
+                // The second time it ends.
+                assert!(task.wait());
+            });
+            let mark = buffers.change(change(0, 1)).unwrap();
+            let gate = journal.close_gate();
+            assert!(is_full(journal.commit(&[mark])));
+            drop(gate);
+            journal.commit(&[mark]).unwrap();
+            assert!(journal.is_valid(mark));
+        });
+    });
+    run.unwrap_or_else(|failure| panic!("{failure}"));
 }

@@ -1,16 +1,11 @@
 //! Cores at work: the same on real threads and in the simulation.
 
-use std::time::Duration;
-
 use dure_journal::{CommitError, JournalId};
 use dure_sync::{Arc, CoreId, Mutex, thread};
 
 use super::buffers::{Buffers, Change};
 use super::disk::GRANULES;
 use dure_sync::random::Seeded;
-
-/// Between two commits of a journal that nobody asks for.
-const TIMER: Duration = Duration::from_millis(5);
 
 /// What each core does.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +33,7 @@ pub(crate) fn run(buffers: &Buffers, work: Work, seed: u64) {
             let task = buffers.journal.commit_task(JournalId::new(number).unwrap());
             let checkpoint = Arc::clone(&checkpoint);
             scope.spawn_on(CoreId::new(number), move || {
-                while task.wait(TIMER) {
+                while task.wait() {
                     while let Err(error) = task.commit() {
                         assert!(matches!(error, CommitError::LogFull(_)), "{error}");
                         let _one_at_a_time = checkpoint.lock();
@@ -100,6 +95,14 @@ fn one_core(buffers: &Buffers, work: Work, core: u16, seed: u64, checkpoint: &Mu
         }
         if random.below(100) < work.commit_percent {
             while let Err(error) = buffers.commit(writes) {
+                assert!(matches!(error, CommitError::LogFull(_)), "{error}");
+                make_room();
+            }
+        }
+        // The timer of the file system, which promises nothing.
+        if work.threads && random.below(4) == 0 {
+            let own = [buffers.journal.journal_of(CoreId::new(core))];
+            while let Err(error) = buffers.journal.commit_joined(&own) {
                 assert!(matches!(error, CommitError::LogFull(_)), "{error}");
                 make_room();
             }

@@ -1,7 +1,5 @@
 //! Services that every module uses: time, place, room, durability, and the fail-stop.
 
-use std::time::Duration;
-
 use dure_block::BlockBuf;
 use dure_journal::JournalId;
 use dure_journal::{BeginError, CommitError, Handle, Journal, StopCause, StopReason};
@@ -364,19 +362,19 @@ impl Store {
         self.commit_rounds(|| journal.commit_joined(&journals))
     }
 
-    /// Commits a journal for all others, every `interval` and when one asks, until
-    /// [`Store::end_commits`]. Compound transactions only; the caller is the one thread that does.
-    pub fn serve_commits(&self, journal: JournalId, interval: Duration) {
+    /// Commits a journal for all others, when one asks, until [`Store::end_commits`]. Compound
+    /// transactions only; the caller is the one thread that does.
+    pub fn serve_commits(&self, journal: JournalId) {
         let task = self.journal().commit_task(journal);
-        while task.wait(interval) {
-            // Those who wait try themselves, and get the error.
+        while task.wait() {
+            // The tasks that wait try themselves, and get the error.
             if self.commit_rounds(|| task.commit()).is_err() {
                 task.failed();
             }
         }
     }
 
-    /// Ends all [`Store::serve_commits`]. From now on, whoever needs a commit makes it.
+    /// Ends all [`Store::serve_commits`]. From now on a task that needs a commit makes it.
     pub fn end_commits(&self) {
         self.journal().end_commit_tasks();
     }

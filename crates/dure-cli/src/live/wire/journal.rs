@@ -74,10 +74,12 @@ pub(crate) struct JournalCounts {
     pub(crate) log_full_at_begin: u64,
     pub(crate) log_full_at_commit: u64,
     pub(crate) effects: u64,
-    /// With compound transactions: images logged, images frozen for a commit, marks in both directions.
+    /// With compound transactions: images logged, images frozen for a commit, marks in both
+    /// directions, commits that closed all journals at one moment.
     pub(crate) images: u64,
     pub(crate) images_frozen: u64,
     pub(crate) marks_two_way: u64,
+    pub(crate) commits_at_once: u64,
     pub(crate) ring_blocks_used: u64,
     pub(crate) ring_blocks: u64,
 }
@@ -163,6 +165,7 @@ impl JournalCounts {
             images: log.images,
             images_frozen: log.frozen,
             marks_two_way: log.two_way,
+            commits_at_once: log.commits_at_once,
             ring_blocks_used: log.ring_used,
             ring_blocks: log.ring_capacity,
         }
@@ -219,6 +222,7 @@ impl JournalCounts {
             (&mut self.images, other.images),
             (&mut self.images_frozen, other.images_frozen),
             (&mut self.marks_two_way, other.marks_two_way),
+            (&mut self.commits_at_once, other.commits_at_once),
         ] {
             *own = change(*own, other);
         }

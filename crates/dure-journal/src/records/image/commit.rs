@@ -10,10 +10,11 @@
 //! The released Z-Journal waits for one commit of each journal, and returns for what a crash takes
 //! away (model case I6). To go on until all is valid may take for ever: each round's transactions
 //! share buffers with those that run next. So after [`ROUNDS_MAX`] rounds all close at one moment
-//! (case I6b), as for a checkpoint.
+//! (case I6b), as for a checkpoint: counted as [`crate::LogStatistics::commits_at_once`].
 //!
-//! **Invariants.** A commit returns when its roots are valid; only that of a timer does not wait
-//! for that. **Crash.** What a crash leaves of the transactions is cut back by the marks.
+//! **Invariants.** A commit returns when its roots are valid; only that of some journals
+//! ([`Journal::commit_joined`]) does not wait for that. **Crash.** What a crash leaves of the
+//! transactions is cut back by the marks.
 
 use dure_sync::{HeldRank, current_core};
 
@@ -24,6 +25,7 @@ use crate::ids::{JournalId, Mark};
 use crate::journal::{Journal, Settle};
 use crate::log::HANDLE;
 use crate::trace::TraceEvent;
+use crate::units::to_u32;
 
 type Result<T> = std::result::Result<T, CommitError>;
 
@@ -76,33 +78,38 @@ impl<S: Settle> Journal<S> {
     pub(crate) fn commit_images(&self, roots: impl Iterator<Item = Mark>) -> Result<()> {
         HeldRank::<HANDLE>::check();
         let mut roots: Vec<Mark> = roots.collect();
-        for _ in 0..ROUNDS_MAX {
+        let mut rounds = 0;
+        loop {
             self.check_running()?;
             roots.retain(|root| !self.is_valid(*root));
             if roots.is_empty() {
                 return Ok(());
             }
-            self.commit_each(&self.needs_of(&roots))?;
+            if rounds == ROUNDS_MAX && self.rules.rounds.holds() {
+                self.commit_at_once(&roots, Slack::Keep)?;
+                let own = self.journal_of(current_core());
+                self.commit_tallies(own).at_once.add_shared(1);
+                return Ok(());
+            }
+            rounds += 1;
+            self.commit_each(self.needs_of(&roots))?;
             if !self.rules.wait_valid.holds() {
                 return Ok(());
             }
             self.find_valid(&mut journals_of(&roots).into_iter());
         }
-        roots.retain(|root| !self.is_valid(*root));
-        self.commit_at_once(&roots, Slack::Keep)
     }
 
     /// Commits the last handle that has joined in each of these journals. It may depend on what is
     /// not durable: then it becomes valid later.
     pub(crate) fn commit_journals(&self, journals: &[JournalId]) -> Result<()> {
         let last = |id: &JournalId| (*id, self.log(*id).joined.lock().next() - 1);
-        let upto: Vec<(JournalId, u64)> = journals.iter().map(last).collect();
-        self.commit_each(&upto)?;
+        self.commit_each(journals.iter().map(last).collect())?;
         self.find_valid(&mut journals.iter().copied());
         Ok(())
     }
 
-    /// What is not durable of all that `roots` need: the last handle, by journal.
+    /// The last handle of each journal that `roots` need.
     fn needs_of(&self, roots: &[Mark]) -> Vec<(JournalId, u64)> {
         let before = Before {
             journal: self,
@@ -114,21 +121,20 @@ impl<S: Settle> Journal<S> {
             .for_each(|root| closure.require(&before, *root));
         closure.extend(&before);
         let needs = closure.journals().iter().map(|id| (*id, closure.upto(*id)));
-        needs
-            .filter(|(id, upto)| self.log(*id).reached.durable() < *upto)
-            .collect()
+        needs.collect()
     }
 
-    /// All of these at once, as far as their journals have threads.
-    fn commit_each(&self, needs: &[(JournalId, u64)]) -> Result<()> {
+    /// What is not durable of these: all at once, as far as their journals have threads.
+    fn commit_each(&self, mut needs: Vec<(JournalId, u64)>) -> Result<()> {
+        needs.retain(|(id, upto)| self.log(*id).reached.durable() < *upto);
         let asked: Vec<_> = needs
             .iter()
             .map(|(id, upto)| self.ask(*id, *upto))
             .collect();
-        for ((id, upto), asked) in needs.iter().zip(asked) {
-            let done = asked.is_some_and(|asked| self.wait_for(*id, *upto, asked));
+        for ((id, upto), asked) in needs.into_iter().zip(asked) {
+            let done = asked.is_some_and(|asked| self.wait_for(id, upto, asked));
             if !done {
-                self.commit_one(*id, *upto)?;
+                self.commit_one(id, upto)?;
             }
         }
         Ok(())
@@ -140,20 +146,29 @@ impl<S: Settle> Journal<S> {
         let Some(turn) = self.take_turn(log, upto)? else {
             return Ok(());
         };
-        let upto = turn.upto;
+        let mut closure = Closure::new(self.logs.len());
+        closure.require(self, Mark::new(id, turn.upto));
+        // Its end, also by an error, lets the next committer go on, and the tasks that wait.
+        self.commit_closure(&closure, || drop(turn))
+    }
+
+    /// Commits what has closed, up to `closure`, and finds what is valid then. Calls `durable` in
+    /// between.
+    fn commit_closure(&self, closure: &Closure, durable: impl FnOnce()) -> Result<()> {
         let own = self.journal_of(current_core());
         self.trace.record(Some(own), || TraceEvent::CommitBegin);
-        self.capture_closed(id, upto);
-        let wrote_ns = self.write_closed(id, upto)?;
-        let mut closure = Closure::new(self.logs.len());
-        closure.require(self, Mark::new(id, upto));
-        self.count_commit(own, &closure);
-        self.flush(&closure, wrote_ns)?;
-        // Its end, also by an error, lets the next committer go on, and those who wait.
-        drop(turn);
-        self.find_valid(&mut std::iter::once(id));
+        let mut wrote_ns = None;
+        for id in closure.journals() {
+            self.capture_closed(*id, closure.upto(*id));
+            let wrote = self.write_closed(*id, closure.upto(*id))?;
+            wrote_ns = wrote.or(wrote_ns);
+        }
+        let journals = to_u32(self.count_commit(own, closure));
+        self.flush(closure, wrote_ns)?;
+        durable();
+        self.find_valid(&mut closure.journals().iter().copied());
         self.trace
-            .record(Some(own), || TraceEvent::CommitEnd { journals: 1 });
+            .record(Some(own), || TraceEvent::CommitEnd { journals });
         Ok(())
     }
 
@@ -186,7 +201,7 @@ impl<S: Settle> Journal<S> {
         Ok(())
     }
 
-    /// Commits what has closed in any journal, and finds what is valid then.
+    /// Commits what has closed in any journal.
     fn commit_closed(&self) -> Result<()> {
         let mut closure = Closure::new(self.logs.len());
         for log in &self.logs {
@@ -195,21 +210,13 @@ impl<S: Settle> Journal<S> {
                 closure.require(self, Mark::new(log.id, last));
             }
         }
-        let mut wrote_ns = None;
-        for id in closure.journals() {
-            self.capture_closed(*id, closure.upto(*id));
-            let wrote = self.write_closed(*id, closure.upto(*id))?;
-            wrote_ns = wrote.or(wrote_ns);
-        }
-        self.count_commit(self.journal_of(current_core()), &closure);
-        self.flush(&closure, wrote_ns)?;
-        for id in closure.journals() {
-            // A task that has found it not durable, and is about to wait, waits by now.
-            drop(self.log(*id).joined.lock());
-            self.log(*id).turned.notify_all();
-        }
-        self.find_valid(&mut self.logs.iter().map(|log| log.id));
-        Ok(())
+        self.commit_closure(&closure, || {
+            for id in closure.journals() {
+                // A task that has found it not durable, and is about to wait, waits by now.
+                drop(self.log(*id).joined.lock());
+                self.log(*id).turned.notify_all();
+            }
+        })
     }
 }
 

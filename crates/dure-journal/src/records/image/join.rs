@@ -41,7 +41,7 @@ pub struct ImageJoin {
 }
 
 /// A handle that is about to join.
-struct Joining {
+struct NewHandle {
     journal: JournalId,
     number: u64,
     /// The first handle of its transaction.
@@ -62,7 +62,7 @@ impl<S: Settle> Handle<'_, S> {
         let (journal, own) = (self.of(), self.journal());
         let log = journal.log(own);
         let mut joined = log.joined.lock();
-        let me = Joining {
+        let me = NewHandle {
             journal: own,
             number: joined.next(),
             first: joined.pending.first,
@@ -110,14 +110,13 @@ impl<S: Settle> Handle<'_, S> {
 impl<S: Settle> Journal<S> {
     /// Two-way marks with `theirs`, in whose buffer the change of `me` will be, if that transaction
     /// runs: says whether it does.
-    fn share(&self, me: &Joining, theirs: TransactionId, marks: &mut Vec<Mark>) -> bool {
+    fn share(&self, me: &NewHandle, theirs: TransactionId, marks: &mut Vec<Mark>) -> bool {
         let running = &self.log(theirs.journal).running;
-        if !running.is(theirs) {
-            return false;
-        }
+        let mut runs = running.is(theirs.number);
         // Both ways: only their image will hold this change.
-        if self.rules.two_way.holds() {
-            let replaced = running.share(me.journal, me.number);
+        if runs && self.rules.two_way.holds() {
+            let replaced;
+            (runs, replaced) = running.share(theirs.number, me.journal, me.number);
             // Crash scenario without this mark (model case I15): an earlier transaction of this
             // journal also changed a buffer of theirs, and is lost with what it depends on. Nothing
             // names it any more, and half of it survives in their image.
@@ -128,11 +127,10 @@ impl<S: Settle> Journal<S> {
                 }
             }
         }
-        let runs = running.is(theirs);
         if runs {
             marks.push(Mark::new(theirs.journal, theirs.number));
         }
-        // Else it has closed in between. It has this mark, or the one after it: needless, harmless.
+        // Else it may have closed in between: it has this mark, or the one after it. Harmless.
         runs
     }
 }

@@ -4,7 +4,8 @@
 //! and must not wait for that core, nor for others that do the same. **Structure.** As in Z-Journal
 //! a transaction has a list of marks for each *executing* core, to which only that core appends. A
 //! list is one word here: a newer mark of a core replaces an older one, and the core that replaces
-//! it marks the older one itself ([`super::join`]).
+//! it marks the older one itself ([`super::join`]). Words of different cores are on lines apart:
+//! 128 bytes for each pair of journals, 512 KiB with 64 journals.
 //!
 //! | | the core that shares | the core that closes |
 //! |---|---|---|
@@ -17,45 +18,45 @@
 //! and emptied by that of the journal that closes. **Crash.** Nothing is on the medium yet.
 
 use dure_sync::CachePadded;
-use dure_sync::atomic::{AtomicU64, Ordering};
+use dure_sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::ids::{JournalId, Mark};
-use crate::records::TransactionId;
 
 /// The running transaction of a journal, as other cores see it.
 #[derive(Debug)]
 pub(crate) struct Running {
-    journal: JournalId,
-    /// Its first handle.
+    /// Its first handle, which names it.
     first: AtomicU64,
     /// By executing journal: its newest handle that has changed a buffer of this transaction; 0 if
-    /// there is none.
+    /// there is none, as always for the own journal.
     shared: Box<[CachePadded<AtomicU64>]>,
 }
 
 impl Running {
     /// `journals`: of which there may be marks.
-    pub(crate) fn new(journal: JournalId, first: u64, journals: usize) -> Self {
+    pub(crate) fn new(first: u64, journals: usize) -> Self {
         let word = |_| CachePadded::new(AtomicU64::new(0));
         Self {
-            journal,
             first: AtomicU64::new(first),
             shared: (0..journals).map(word).collect(),
         }
     }
 
-    /// Whether this is the running transaction.
-    pub(super) fn is(&self, transaction: TransactionId) -> bool {
-        // SeqCst: see the table. Of `close` and this load, and `share` before it, all tasks see one
-        // order.
-        self.first.load(Ordering::SeqCst) == transaction.number
+    /// Whether the transaction runs whose first handle is `first`.
+    pub(super) fn is(&self, first: u64) -> bool {
+        // Relaxed: says nothing about other memory; `share` asks again behind its fence.
+        self.first.load(Ordering::Relaxed) == first
     }
 
-    /// Notes that it is valid only with this handle; returns the one of that journal that was noted
-    /// before, or 0.
-    pub(super) fn share(&self, executing: JournalId, number: u64) -> u64 {
-        // SeqCst: see `is`.
-        self.shared[executing.index()].swap(number, Ordering::SeqCst)
+    /// Notes that transaction `first` is valid only with handle `number` of `executing`. Returns
+    /// whether it still runs, and the handle of that journal that was noted before, or 0.
+    pub(super) fn share(&self, first: u64, executing: JournalId, number: u64) -> (bool, u64) {
+        // Relaxed: what handle it is stands under the lock of its journal, which the caller holds.
+        let replaced = self.shared[executing.index()].swap(number, Ordering::Relaxed);
+        // SeqCst: orders the mark before the look, as the fence in `close` orders the end of the
+        // transaction before the taking: one of the two sees what the other did.
+        fence(Ordering::SeqCst);
+        (self.is(first), replaced)
     }
 
     /// Marks that closing takes at most.
@@ -65,33 +66,30 @@ impl Running {
 
     /// Closes it: the next one begins with handle `next`. Adds its two-way marks to `marks`.
     pub(super) fn close(&self, next: u64, marks: &mut Vec<Mark>) {
-        // SeqCst: see `is`.
-        self.first.store(next, Ordering::SeqCst);
-        let taken = self.words().map(|(journal, word)| {
-            // SeqCst: see `is`.
-            (journal, word.swap(0, Ordering::SeqCst))
+        // Relaxed: see `is`.
+        self.first.store(next, Ordering::Relaxed);
+        // SeqCst: see `share`.
+        fence(Ordering::SeqCst);
+        self.collect(marks, |word| match word.load(Ordering::Relaxed) {
+            // Most words are: their lines stay with the cores that have them.
+            0 => 0,
+            // It may be a newer one by now, which has replaced, and marks, the one found.
+            _ => word.swap(0, Ordering::Relaxed),
         });
-        add(taken, marks);
     }
 
     /// Adds the two-way marks that it has now to `marks`.
     pub(super) fn marks(&self, marks: &mut Vec<Mark>) {
-        // Acquire: the handle of a mark joins under a lock that whoever follows the mark takes.
-        add(
-            self.words()
-                .map(|(journal, word)| (journal, word.load(Ordering::Acquire))),
-            marks,
-        );
+        // Relaxed: see `share`.
+        self.collect(marks, |word| word.load(Ordering::Relaxed));
     }
 
-    fn words(&self) -> impl Iterator<Item = (JournalId, &AtomicU64)> {
-        let words = self.shared.iter().enumerate();
-        let words = words.map(|(index, word)| (JournalId::from_index(index), &**word));
-        words.filter(|(journal, _)| *journal != self.journal)
+    fn collect(&self, marks: &mut Vec<Mark>, number: impl Fn(&AtomicU64) -> u64) {
+        for (index, word) in self.shared.iter().enumerate() {
+            match number(word) {
+                0 => {}
+                number => marks.push(Mark::new(JournalId::from_index(index), number)),
+            }
+        }
     }
-}
-
-fn add(words: impl Iterator<Item = (JournalId, u64)>, marks: &mut Vec<Mark>) {
-    let given = words.filter(|(_, number)| *number != 0);
-    marks.extend(given.map(|(journal, number)| Mark::new(journal, number)));
 }

@@ -1,17 +1,13 @@
 //! The thread that commits a journal, as that journal and those that wait for it see it.
 //!
-//! **Problem.** In JBD2 and Z-Journal a thread of its own (kjournald) commits each journal: on its
-//! timer, and when a task asks. **Structure.** The file system starts the threads; each makes itself
-//! a journal's [`CommitTask`]. Whoever needs a commit asks, and waits until the journal is durable
-//! that far. Without a thread, or if its commit fails, the caller commits.
+//! **Problem.** In JBD2 and Z-Journal a thread of its own (kjournald) commits each journal.
+//! **Structure.** The file system starts the threads; each makes itself a journal's [`CommitTask`].
+//! A task that needs a commit asks, and waits until the journal is durable that far. Without a
+//! thread, or if its commit fails, the caller commits.
 //!
 //! **Invariants.** A task that waits does so until its handle is durable, the thread has failed once
 //! since it asked, or has ended: it then tries itself, and gets the error if there is one.
 //! **Crash.** Nothing of this is on the medium.
-
-use std::time::Duration;
-
-use dure_sync::clock;
 
 use crate::error::CommitError;
 use crate::ids::JournalId;
@@ -22,7 +18,7 @@ use crate::journal::{Journal, Settle};
 pub(super) struct TaskState {
     has_thread: bool,
     ended: bool,
-    /// A handle that somebody waits for.
+    /// A handle that a task waits for.
     asked: u64,
     /// Commits of the thread that have failed.
     failures: u64,
@@ -50,23 +46,20 @@ impl<S: Settle> Drop for CommitTask<'_, S> {
 }
 
 impl<S: Settle> CommitTask<'_, S> {
-    /// Waits until somebody asks for a commit, or for `most`. `false` once
-    /// [`Journal::end_commit_tasks`] was called.
+    /// Waits until a task asks for a commit. `false` once [`Journal::end_commit_tasks`] was called.
     #[must_use]
-    pub fn wait(&self, most: Duration) -> bool {
+    pub fn wait(&self) -> bool {
         let log = self.journal.log(self.id);
-        let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-        let until = clock::monotonic_ns().saturating_add(most);
         let mut joined = log.joined.lock();
         loop {
-            if joined.images.task.ended {
+            let task = &joined.images.task;
+            if task.ended {
                 return false;
             }
-            let left = until.saturating_sub(clock::monotonic_ns());
-            if joined.images.task.asked > log.reached.durable() || left == 0 {
+            if task.asked > log.reached.durable() {
                 return true;
             }
-            (joined, _) = log.asked.wait_timeout(joined, Duration::from_nanos(left));
+            joined = log.asked.wait(joined);
         }
     }
 
@@ -77,13 +70,10 @@ impl<S: Settle> CommitTask<'_, S> {
     /// called.
     pub fn commit(&self) -> Result<(), CommitError> {
         let last = self.journal.log(self.id).joined.lock().next() - 1;
-        self.journal.commit_one(self.id, last)?;
-        // Also what was committed earlier, if what it waited for is there now.
-        self.journal.find_valid(&mut std::iter::once(self.id));
-        Ok(())
+        self.journal.commit_one(self.id, last)
     }
 
-    /// No commit is possible for now: those who wait try themselves.
+    /// No commit is possible for now: the tasks that wait try themselves.
     pub fn failed(&self) {
         let log = self.journal.log(self.id);
         let mut joined = log.joined.lock();

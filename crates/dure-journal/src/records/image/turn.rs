@@ -3,7 +3,8 @@
 //! **Problem.** Many tasks that ask for durability at once must not write a transaction each, and a
 //! transaction must not close in the middle of operations that have begun in it. **Structure.** As
 //! in JBD2, a journal has one running transaction, which handles enter when they begin, and at most
-//! one that is being committed, by its *committer*: its thread, or a task that finds no thread:
+//! one that is being committed, by its *committer*: its thread, or a task if there is no thread or
+//! it failed:
 //!
 //! | phase | handles that begin | handles that are open | other committers |
 //! |---|---|---|---|
