@@ -5,16 +5,18 @@
 //! both trees at once, a directory at a time. Names that only one has are collected, with all that is
 //! below them ([`Side`]); then those of the same inode are brought together ([`Walk::pair`]): one with the same
 //! name in the same directory is the same file, any other was renamed. **Invariants.** An inode is its
-//! number and generation. Memory grows with what differs, and with the largest directory. **Crash.**
+//! number and generation, and a directory is gone into only from the one that it names as its parent,
+//! so that no damage makes the walk endless. Memory grows with what differs, and with the largest
+//! directory. **Crash.**
 //! Nothing is changed.
 //!
 //! # What tells that a file was changed
 //! Every change of content or attributes sets `ctime`, to the time of the last tick of a clock that
 //! has some hundred in a second. So two changes, one in the snapshot and one not, may leave the same
-//! `ctime`: of files that were changed in the second of the snapshot or later, size and content are
-//! compared too.
+//! `ctime`; and pages that the kernel has collected come after the time of their write(2). So of files
+//! that were changed less than [`RECENT_SECONDS`] before the snapshot, or later, content is compared too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use dure_store::error::{Error, Result};
@@ -24,10 +26,10 @@ use dure_store::units::Ino;
 
 use crate::file::{ReadMode, SeekTarget};
 use crate::inode::Attributes;
-use crate::volume::{FileSystem, MountOptions};
+use crate::volume::FileSystem;
 
-/// What a snapshot that is compared may keep in memory.
-const CACHE_BYTES: u64 = 64 << 20;
+/// How long before a snapshot the kernel may have begun to write to the server what it had collected.
+const RECENT_SECONDS: i64 = 30;
 
 /// How a path differs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +90,12 @@ impl Side<'_> {
         for (name, ino) in entries {
             let inode = ignoring_gone(self.fs.inode(ino))?;
             let Some(inode) = inode else { continue };
+            let is_below = inode.kind() != FileKind::Directory
+                || self.fs.parent(&inode)? == directory.attributes.ino;
+            if !is_below {
+                // Moved meanwhile, or, in a snapshot, damaged.
+                continue;
+            }
             let attributes = self.fs.attributes(&inode)?;
             let path = match directory.path.as_slice() {
                 [] => name.clone(),
@@ -126,58 +134,28 @@ fn ignoring_gone<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
-impl FileSystem {
-    /// Tells `found` what differs between the snapshot `older` and the snapshot `later`, or the
-    /// volume as it is now. What changes meanwhile may be told or not. A change of extended attributes
-    /// in the tick of the clock in which the snapshot was taken is not.
-    ///
-    /// Names that differ are kept in memory until all are known, with their attributes: some 300
-    /// bytes for each.
-    ///
-    /// # Errors
-    /// `NoSnapshot`; `BadOption` when `later` is the older one; corruption, and those of the device.
-    pub fn changes(
-        &self,
-        older: &str,
-        later: Option<&str>,
-        found: &mut dyn FnMut(Change),
-    ) -> Result<()> {
-        let snapshots = self.snapshots();
-        let named = |name: &str| {
-            let found = snapshots.iter().find(|one| one.name == name);
-            found.ok_or_else(|| Error::NoSnapshot { name: name.into() })
-        };
-        let snapshot = named(older)?;
-        if let Some(later) = later
-            && named(later)?.id < snapshot.id
-        {
-            let why = format!("{later} is older than {older}: give the older one first");
-            let option = "snapshot";
-            return Err(Error::BadOption { option, why });
-        }
-        let options = || MountOptions {
-            cache_bytes: CACHE_BYTES,
-            ..MountOptions::default()
-        };
-        let before = self.open_snapshot(older, options())?;
-        let after = later.map(|later| self.open_snapshot(later, options()));
-        let after = after.transpose()?;
-        let (older, newer) = (&before, after.as_ref().unwrap_or(self));
-        let mut walk = Walk {
-            taken: snapshot.created,
-            older: Side {
-                fs: older,
-                only: BTreeMap::new(),
-            },
-            newer: Side {
-                fs: newer,
-                only: BTreeMap::new(),
-            },
-            found,
-        };
-        walk.trees()?;
-        walk.pair()
-    }
+/// Tells `found` what differs between two states of a volume; the older one was taken at `taken`, in
+/// seconds since 1970.
+///
+/// # Errors
+/// Corruption, and those of the device.
+pub(crate) fn tell(
+    (taken, older): (i64, &FileSystem),
+    newer: &FileSystem,
+    found: &mut dyn FnMut(Change),
+) -> Result<()> {
+    let side = |fs| Side {
+        fs,
+        only: BTreeMap::new(),
+    };
+    let mut walk = Walk {
+        taken,
+        older: side(older),
+        newer: side(newer),
+        found,
+    };
+    walk.trees()?;
+    walk.pair()
 }
 
 /// A comparison under way.
@@ -235,7 +213,8 @@ impl Walk<'_> {
     /// The same name of the same inode.
     fn compare(&mut self, before: &Named, after: &Named) -> Result<()> {
         let (was, is) = (&before.attributes, &after.attributes);
-        let may_differ = was.ctime.secs.get() >= self.taken && was.kind == FileKind::File;
+        let is_recent = was.ctime.secs.get() >= self.taken - RECENT_SECONDS;
+        let may_differ = is_recent && was.kind == FileKind::File;
         let same = (was.ctime, was.nlink) == (is.ctime, is.nlink)
             && plain(was) == plain(is)
             && !(may_differ && self.content_differs(was, is)?);
@@ -247,7 +226,12 @@ impl Walk<'_> {
 
     fn content_differs(&self, was: &Attributes, is: &Attributes) -> Result<bool> {
         const PART: usize = 64 << 10;
-        let inodes = (self.older.fs.inode(was.ino)?, self.newer.fs.inode(is.ino)?);
+        let old = self.older.fs.inode(was.ino)?;
+        let new = ignoring_gone(self.newer.fs.inode(is.ino))?;
+        let Some(new) = new.filter(|new| new.generation() == is.generation) else {
+            return Ok(true);
+        };
+        let inodes = (old, new);
         let (mut before, mut after) = (vec![0; PART], vec![0; PART]);
         let mut at = 0;
         loop {
@@ -276,7 +260,7 @@ impl Walk<'_> {
     /// Brings together the names of an inode that each state has for itself.
     fn pair(&mut self) -> Result<()> {
         let mut before = std::mem::take(&mut self.older.only);
-        let mut added: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut added: BTreeMap<(Id, Vec<u8>), Vec<u8>> = BTreeMap::new();
         for (id, names) in std::mem::take(&mut self.newer.only) {
             let mut old = before.remove(&id).unwrap_or_default();
             let mut new = Vec::new();
@@ -290,7 +274,7 @@ impl Walk<'_> {
             for is in new {
                 match old.pop() {
                     Some(was) => self.renamed(&was, is),
-                    None => drop(added.insert(is.path)),
+                    None => drop(added.insert((is.parent, is.name), is.path)),
                 }
             }
             for was in old {
@@ -300,13 +284,13 @@ impl Walk<'_> {
         for old in before.into_values() {
             for was in old {
                 // Another file took its name: for its user, one that was written anew.
-                match added.remove(&was.path) {
-                    true => (self.found)(Change::Modified(was.path)),
-                    false => (self.found)(Change::Removed(was.path)),
+                match added.remove(&(was.parent, was.name)) {
+                    Some(path) => (self.found)(Change::Modified(path)),
+                    None => (self.found)(Change::Removed(was.path)),
                 }
             }
         }
-        for path in added {
+        for path in added.into_values() {
             (self.found)(Change::Added(path));
         }
         Ok(())

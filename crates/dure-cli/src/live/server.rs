@@ -73,7 +73,7 @@ impl Observed {
     /// Does this to the snapshots of the volume; those that there are then.
     fn do_all(&self, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
         let file_system = self.volume.file_system();
-        self.snapshot_mounts.forget_ended();
+        self.snapshot_mounts.await_unmounted();
         for task in tasks {
             if let SnapshotTask::Delete { name } = task {
                 let mut all = file_system.snapshots();
@@ -109,10 +109,7 @@ impl Observed {
         };
         // A growth mounts the volume anew: what shows a snapshot knows the old mount only.
         let snapshots = self.volume.file_system().snapshots();
-        self.snapshot_mounts.end_unused(&snapshots);
-        if self.snapshot_mounts.are_any() {
-            bail!("cannot grow while its snapshots are mounted; unmount these first");
-        }
+        let _growth = self.snapshot_mounts.begin_growth(&snapshots)?;
         let present = grows.device.reopened(None)?;
         let Some(present) = present else {
             bail!(
@@ -335,7 +332,13 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
             Ok(Request::Changes { from, to }) => {
                 let names = (from.as_str(), to.as_deref());
                 let mut send = |list| answer(stream, &Reply::Changes { list });
-                done(changes::batches(&file_system, names, &mut send))
+                let mounts = &shared.observed.snapshot_mounts;
+                let told = mounts.begin_use().and_then(|_use| {
+                    // Not the one from before: the volume may have grown.
+                    let file_system = shared.observed.volume.file_system();
+                    changes::batches(&file_system, names, &mut send)
+                });
+                done(told)
             }
             Ok(Request::MountSnapshot { name, directory }) => {
                 done(shared.observed.mount_snapshot(&name, &directory))

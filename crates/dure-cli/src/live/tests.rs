@@ -241,5 +241,8 @@ fn a_client_sees_the_workers_and_what_waits_for_them() {
 }
 
 fn no_snapshots() -> Arc<SnapshotMounts> {
-    Arc::new(SnapshotMounts::of("v.img"))
+    Arc::new(SnapshotMounts::of(
+        &MountSettings::default(),
+        Path::new("m"),
+    ))
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::{Mounted, can_mount, printed, refused, text, volume};
 
@@ -108,7 +108,9 @@ fn a_mount_shows_snapshots_below_a_hidden_directory() {
     fs::rename(mount.path("file"), hidden.join("file")).unwrap_err();
     fs::copy(then.join("file"), mount.path("again")).unwrap();
     assert_eq!(fs::read_to_string(mount.path("again")).unwrap(), "then");
+    assert!(!hidden.join("tuesday").exists(), "not yet");
     printed(&["snapshot", "create", &m, "tuesday"]);
+    assert!(hidden.join("tuesday").exists(), "the kernel looks again");
     assert_eq!(names(&hidden), ["monday", "tuesday"]);
     printed(&["snapshot", "rename", &m, "monday", "sunday"]);
     assert_eq!(names(&hidden), ["sunday", "tuesday"]);
@@ -145,17 +147,14 @@ fn a_server_that_was_killed_leaves_no_snapshot_mounted() {
     printed(&["snapshot", "create", text(&mount.0), "monday"]);
     let place = fs::read_link(mount.path(".snapshots/monday")).unwrap();
     assert!(place.is_dir());
-    // The directory has the name of the process.
-    let process = place
-        .parent()
-        .unwrap()
-        .file_name()
-        .unwrap()
-        .to_str()
-        .unwrap();
+    // The directory's name has the number of the process.
+    let server = place.parent().unwrap().file_name().unwrap();
+    let process = server.to_str().unwrap().split('.').nth(1).unwrap();
     let process = Pid::from_raw(process.parse().unwrap()).unwrap();
     kill_process(process, Signal::KILL).unwrap();
-    while test_kill_process(process).is_ok() {
+    // Killed and perhaps not yet waited for: then its number is still taken.
+    let status = format!("/proc/{}/stat", process.as_raw_pid());
+    while fs::read_to_string(&status).is_ok_and(|stat| !stat.contains(") Z ")) {
         dure_sync::thread::sleep(std::time::Duration::from_millis(1));
     }
     drop(mount);

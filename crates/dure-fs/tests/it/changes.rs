@@ -62,10 +62,15 @@ fn expect(before: &Content, after: &Content, found: &BTreeSet<Change>) {
         let was = before.get(&from);
         let was = was.unwrap_or_else(|| panic!("{path:?} comes from {from:?}: {found:?}"));
         let is_directory = shown.starts_with('4');
-        if was != shown && !is_directory && !renamed.contains_key(path) {
+        if was != shown && !is_directory {
             assert!(modified.contains(path), "{path:?}: {was}, then {shown}");
         }
         used.insert(from);
+    }
+    for path in &removed {
+        let has_moved = renamed.values().any(|from| path.starts_with(from));
+        let is_there = after.contains_key(path) && !added.contains(path);
+        assert!(has_moved || !is_there, "{path:?} is there: {found:?}");
     }
     for path in before.keys() {
         assert!(used.contains(path), "{path:?} is gone: {found:?}");
@@ -132,6 +137,36 @@ fn a_renamed_directory_is_one_change() {
         Change::Renamed(b"old".to_vec(), b"place/new".to_vec()),
         Change::Modified(b"place/new/kept".to_vec()),
         Change::Modified(b"saved".to_vec()),
+    ];
+    assert_eq!(found, BTreeSet::from(expected));
+}
+
+#[test]
+fn a_new_file_is_not_one_of_a_directory_that_had_its_path() {
+    let (_ram, fs) = made(4096);
+    let [file, directory] = [0o100_644, 0o755].map(|mode| NewInode {
+        mode,
+        ..NewInode::default()
+    });
+    let root = fs.root().unwrap();
+    let old = fs.mkdir(&root, b"d", &directory).unwrap();
+    let linked = fs.create(&old, b"x", &file).unwrap();
+    fs.link(&linked, &root, b"other").unwrap();
+    fs.create_snapshot("s").unwrap();
+    fs.rename(&root, b"d", &root, b"e", RenameMode::Replace)
+        .unwrap();
+    fs.unlink(&old, b"x").unwrap();
+    let new = fs.mkdir(&root, b"d", &directory).unwrap();
+    fs.create(&new, b"x", &file).unwrap();
+    let mut found = changes(&fs, "s");
+    for path in [&b""[..], b"e", b"other"] {
+        found.remove(&Change::Modified(path.to_vec()));
+    }
+    let expected = [
+        Change::Added(b"d".to_vec()),
+        Change::Added(b"d/x".to_vec()),
+        Change::Removed(b"d/x".to_vec()),
+        Change::Renamed(b"d".to_vec(), b"e".to_vec()),
     ];
     assert_eq!(found, BTreeSet::from(expected));
 }

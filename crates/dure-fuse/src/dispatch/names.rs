@@ -20,7 +20,7 @@ impl Call<'_> {
             Some(entry) => put_entry(self.reply, Ok(entry)),
             None => {
                 // Snapshots come and go without the kernel.
-                let comes = self.server.may_hide(self.request.node, name);
+                let comes = self.server.is_of_snapshots(self.request.node, name);
                 self.reply.put(&EntryOut {
                     entry_valid: if comes { 0 } else { ENTRY_SECONDS },
                     ..EntryOut::default()

@@ -6,9 +6,10 @@
 //! would say "busy"); [`SnapshotPlaces`] makes it when the link is read for the first time. Directory
 //! and links have node ids that no inode has ([`nodes::HIDDEN`]); no listing of the root shows them.
 //!
-//! **Invariants.** A real entry of the root with this name hides the directory. Nothing here is
-//! cached by the kernel but the target of a link, and a link has another node id after a mount of a
-//! snapshot has ended, so that it is read again. **Crash.** Nothing is on the volume.
+//! **Invariants.** A real entry of the root with this name hides the directory. The kernel is to
+//! keep no name and no attribute of it; it keeps a listing until the directory's time changes, and the
+//! target of a link, which has another node id after a mount of a snapshot has ended, so that it is
+//! read again. **Crash.** Nothing is on the volume.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -63,15 +64,15 @@ impl Server {
         (!self.volume.snapshots().is_empty()).then_some(places)
     }
 
-    /// Whether a name leads to the directory if no inode has it.
+    /// Whether the name is that of the directory, or in it.
     #[must_use]
-    pub fn may_hide(&self, parent: u64, name: &[u8]) -> bool {
-        name == SNAPSHOTS && nodes::ino_of(parent) == Ino::ROOT
+    pub fn is_of_snapshots(&self, parent: u64, name: &[u8]) -> bool {
+        nodes::is_hidden(parent) || (name == SNAPSHOTS && nodes::ino_of(parent) == Ino::ROOT)
     }
 
     /// A name that no inode has.
     pub(super) fn hidden_name(&self, parent: u64, name: &[u8]) -> Answer<Option<Entry>> {
-        match self.may_hide(parent, name) && self.places().is_some() {
+        match self.is_of_snapshots(parent, name) && self.places().is_some() {
             true => Ok(Some(self.hidden_entry(nodes::HIDDEN)?)),
             false => Ok(None),
         }

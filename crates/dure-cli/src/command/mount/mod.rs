@@ -143,7 +143,7 @@ fn serve_logged(
         is_block_device: volume::is_block_device(&args.volume),
     };
     SnapshotMounts::forget_killed();
-    let snapshots = Arc::new(SnapshotMounts::of(&settings.source));
+    let snapshots = Arc::new(SnapshotMounts::of(settings, &args.directory));
     let places: Box<dyn SnapshotPlaces> = Box::new(Arc::clone(&snapshots));
     let settings = &MountSettings {
         snapshots: Some(Arc::from(places)),
