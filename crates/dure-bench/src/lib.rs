@@ -63,7 +63,7 @@ pub struct Args {
 pub enum Bench {
     /// Single operations, warm: overwrite, read, stat, create + unlink, overwrite + fsync.
     Micro(micro::Micro),
-    /// The 19 workloads of `FxMark`: how data and metadata calls scale with cores.
+    /// The workloads of `FxMark`: how data and metadata calls scale with cores.
     #[command(name = "fxmark")]
     FxMark(fxmark::FxMark),
     /// Servers as Filebench imitates them: files, mail, web, proxy, database.

@@ -2,8 +2,10 @@
 //!
 //! **Structure.** `personality` has the numbers; `fileset` is what the workers pick files from;
 //! `flow` and `oltp` are the loops. The workers are threads, bound to the cores in turn. Works are
-//! flowops. **Against the original:** directories have a fixed number of entries, not one around a
-//! mean.
+//! flowops. Sizes are gamma (shape 1.5; webproxy's fixed), appends uniform below 16 KiB, whole
+//! files go in pieces of 1 MiB. **Against the original:** directories have a fixed number of
+//! entries, not one around a mean; a worker uses a picked file exclusively; the log of webserver is
+//! emptied before each measurement; for oltp see `oltp`.
 
 mod fileset;
 mod flow;

@@ -3,10 +3,15 @@
 //!
 //! **Structure.** `workload` names them; `data`, `tail`, `lookup` and `namespace` do them, written
 //! once for directories and volumes; every worker checks at the end that its operations did what
-//! they claim. In the `_bg` workloads one more worker disturbs them and is not counted. **Mended**
-//! against the original: MRDL and MRDM read the directory again at its end instead of counting the
-//! end; what DWTL, MWUL and MWUM use up is bounded instead of filling the device; the worker in the
-//! background of DRBL_bg and DRBM_bg writes.
+//! they claim. A block is 4 KiB of incompressible bytes.
+//!
+//! **Against the original.** MRDL and MRDM read the directory again at its end instead of counting
+//! the end as work. What DWTL, MWUL and MWUM use up is bounded (`--fill`), and DWAL keeps to half
+//! of the room, instead of filling the device. The worker in the background (`_bg`) is one more
+//! than `--cores`, on the core after theirs (else the first), and is not counted; the original
+//! takes it from the cores and counts the others. In DRBL_bg and DRBM_bg it writes; in the original
+//! it reads. Which files it replaces in MRDL_bg and MRDM_bg comes from a seed; there from unset
+//! memory.
 
 mod data;
 mod field;
