@@ -117,6 +117,35 @@ struct dure_statfs {
 
 int dure_volume_statfs(const dure_volume *volume, struct dure_statfs *statfs);
 
+/* ---- snapshots: the volume as it was, read-only ---- */
+
+/* Takes a snapshot, durably: all that was acknowledged before is in it, nothing that begins after
+ * this has returned. name: 1 to 64 bytes of UTF-8, no slash, no control character. -EEXIST; -ENOSPC:
+ * no room for copies of tables, or 248 snapshots; -EBUSY: a call did not end within 2 seconds. */
+int dure_snapshot_create(const dure_volume *volume, const char *name);
+
+/* Frees what only it needed, durably. -ENOENT; -EBUSY: it is open. */
+int dure_snapshot_delete(const dure_volume *volume, const char *name);
+
+int dure_snapshot_rename(const dure_volume *volume, const char *name, const char *to);
+
+struct dure_snapshot {
+    uint64_t id;      /* rises from snapshot to snapshot, from 1 */
+    int64_t created;  /* seconds since 1970 */
+    uint64_t inodes;  /* in use in it */
+    uint64_t bytes;   /* what the volume held then */
+    char name[256];   /* ends with a zero */
+    uint64_t spare[4];
+};
+
+/* The oldest snapshot whose id is greater than after. 1: *snapshot is set. 0: there is none. */
+int dure_snapshot_next(const dure_volume *volume, uint64_t after, struct dure_snapshot *snapshot);
+
+/* Opens a snapshot as a volume; close it before the volume that it is of. Of mount_options, those
+ * about memory count. -ENOENT. */
+int dure_snapshot_open(const dure_volume *volume, const char *name, const char *mount_options,
+                       dure_volume **snapshot);
+
 /* ---- sessions: callers ---- */
 
 /* A caller with these ids, at the root directory. uid 0 may do everything, others what modes and

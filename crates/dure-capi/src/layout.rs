@@ -128,6 +128,24 @@ pub struct dure_dirent {
     pub name: [c_char; NAME_BYTES],
 }
 
+/// A snapshot.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct dure_snapshot {
+    /// Its number: greater than that of every older one.
+    pub id: u64,
+    /// Seconds since 1970 when it was taken.
+    pub created: i64,
+    /// Inodes in use in it.
+    pub inodes: u64,
+    /// What the volume held then.
+    pub bytes: u64,
+    /// The name; ends with a zero.
+    pub name: [c_char; NAME_BYTES],
+    /// 0.
+    pub spare: [u64; 4],
+}
+
 /// A call that is done.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

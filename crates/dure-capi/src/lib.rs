@@ -9,7 +9,7 @@
 //! * `owner`: what handles of a volume share: the process that opened it, and whether it failed.
 //! * `last_error`: the message for the calling thread.
 //! * `volume`, `session`, `open`, `file`, `vector`, `name`, `attribute`, `xattr`, `directory`, `copy`,
-//!   `calls`: the functions. `layout` has the structs.
+//!   `calls`, `snapshot`: the functions. `layout` has the structs.
 //!
 //! **Invariants.** A call on a live handle does not crash, whatever else is passed, and returns
 //! `-errno`. Nothing that a forked child calls touches the medium. The header and this crate agree:
@@ -36,6 +36,7 @@ mod open;
 mod options;
 mod owner;
 mod session;
+mod snapshot;
 mod vector;
 mod volume;
 mod xattr;
@@ -51,6 +52,7 @@ pub use layout::*;
 pub use name::*;
 pub use open::*;
 pub use session::*;
+pub use snapshot::*;
 pub use vector::*;
 pub use volume::*;
 pub use xattr::*;

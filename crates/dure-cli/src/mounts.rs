@@ -34,7 +34,9 @@ impl Listed {
 
 /// All mounts; the last one on a directory is the one that umount(2) ends.
 pub(crate) fn all() -> Vec<Listed> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    // A name that is not UTF-8 must not hide all others.
+    let mounts = String::from_utf8_lossy(&mounts);
     mounts.lines().filter_map(parse).collect()
 }
 

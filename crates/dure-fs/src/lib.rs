@@ -1,6 +1,7 @@
 //! The dure file system: files, directories and names on a `dure_store::Store`.
 mod background;
 mod calls;
+mod changes;
 mod cleaner;
 mod directory;
 mod file;
@@ -11,6 +12,7 @@ mod volume;
 mod xattr;
 
 pub use background::WorkerActivity;
+pub use changes::Change;
 #[doc(hidden)]
 pub use dure_journal::Rules;
 pub use dure_journal::{

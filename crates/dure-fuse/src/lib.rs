@@ -47,5 +47,5 @@ pub use dure_fuse_wire::{
     MountError, RingPolicy, Transport, WriteCache, mount, protocol, service, transport, unmount,
 };
 pub use gate::{GrowError, MountedVolume};
-pub use server::report_errors;
+pub use server::{SNAPSHOTS, SnapshotPlaces, report_errors};
 pub use session::{FEATURES, MountSettings, Session};

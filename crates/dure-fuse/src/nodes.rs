@@ -46,11 +46,14 @@ const TABLE: u8 = 17;
 /// Tables, chosen by a hash of the node id.
 const TABLES: u64 = 64;
 
-/// Bits of a node id for the inode number: more than 2^32 NAT pairs of 252 nodes of 8 inodes need.
+/// Bits of a node id for the inode number: one more than 2^32 NAT pairs of 252 nodes of 8 inodes
+/// need.
 const INO_BITS: u32 = 44;
+/// The bit of an inode number that no inode has: what is shown and not on the volume.
+pub(crate) const HIDDEN: u64 = 1 << (INO_BITS - 1);
 /// How many generations of an inode number node ids tell apart.
 const LIVES: u64 = 1 << (u64::BITS - INO_BITS);
-const _: () = assert!((u32::MAX as u64 + 1) * 252 * 8 <= 1 << INO_BITS);
+const _: () = assert!((u32::MAX as u64 + 1) * 252 * 8 <= HIDDEN);
 
 /// The node id of an inode number and generation. For the first generation it is the inode number
 /// itself, so that the root is 1.
@@ -68,6 +71,12 @@ pub fn node_of(ino: Ino, generation: u32) -> u64 {
 #[must_use]
 pub fn ino_of(node: u64) -> Ino {
     Ino(node & ((1 << INO_BITS) - 1))
+}
+
+/// Whether a node is no inode of the volume.
+#[must_use]
+pub(crate) fn is_hidden(node: u64) -> bool {
+    node & HIDDEN != 0
 }
 
 /// Inodes without a name that the kernel still references.

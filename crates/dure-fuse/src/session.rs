@@ -11,6 +11,7 @@ use rustix::mount::MountFlags;
 
 use crate::gate::MountedVolume;
 use crate::kernel_cache::{KernelCache, SMALLEST};
+use crate::server::SnapshotPlaces;
 
 /// Clearing set-id bits is the server's task: otherwise the kernel would ask for an attribute
 /// before each write(2). Offered by every kernel that is served.
@@ -63,6 +64,8 @@ pub struct MountSettings {
     /// Threads that answer requests, at least 1, not counting those that wait for the device;
     /// `None`: one per core and one to spare.
     pub workers: Option<usize>,
+    /// Shows the snapshots of the volume, below `.snapshots` of the mount.
+    pub snapshots: Option<Arc<dyn SnapshotPlaces>>,
 }
 
 impl Default for MountSettings {
@@ -79,6 +82,7 @@ impl Default for MountSettings {
             uid: None,
             gid: None,
             workers: None,
+            snapshots: None,
         }
     }
 }

@@ -1,3 +1,4 @@
+mod snapshots;
 mod trim;
 
 use std::cell::RefCell;

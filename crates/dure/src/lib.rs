@@ -76,7 +76,7 @@ pub use calls::{Calls, Done};
 pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
-    AccessTime, ActiveLogs, Advice, AllocPolicy, AllocateMode, Background, CrashGuarantee,
+    AccessTime, ActiveLogs, Advice, AllocPolicy, AllocateMode, Background, Change, CrashGuarantee,
     DataMode, Extents, FileKind, FlushRule, FormatOptions, FsyncScope, MountOptions, Numa,
     NumaPolicy, RecordPolicy, RenameMode, SnapshotInfo, Statistics, XattrMode,
 };

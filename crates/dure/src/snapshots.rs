@@ -1,6 +1,6 @@
 //! Snapshots of a volume.
 
-use dure_fs::{MountOptions, SnapshotInfo};
+use dure_fs::{Change, MountOptions, SnapshotInfo};
 
 use crate::error::{Context, Result};
 use crate::volume::Volume;
@@ -65,5 +65,35 @@ impl Volume {
     pub fn open_snapshot(&self, name: &str, options: MountOptions) -> Result<Volume> {
         let opened = self.file_system().open_snapshot(name, options);
         Volume::of(opened.during("open snapshot")?)
+    }
+
+    /// Tells `found` what differs between a snapshot and a later one, or the present: paths from the
+    /// root, without a slash in front. What changes meanwhile may be told or not. A file that
+    /// another one replaced under its name is modified.
+    ///
+    /// # Errors
+    /// `ENOENT` for a name that is none; corruption, those of the device.
+    ///
+    /// ```
+    /// let volume = dure::Volume::in_memory(32 << 20)?;
+    /// volume.create_snapshot("monday")?;
+    /// volume.root().write("file", b"new")?;
+    /// let mut added = Vec::new();
+    /// volume.changes_since("monday", None, |change| {
+    ///     if let dure::Change::Added(path) = change {
+    ///         added.push(path);
+    ///     }
+    /// })?;
+    /// assert_eq!(added, [b"file"]);
+    /// # Ok::<(), dure::Error>(())
+    /// ```
+    pub fn changes_since(
+        &self,
+        older: &str,
+        later: Option<&str>,
+        mut found: impl FnMut(Change),
+    ) -> Result<()> {
+        let told = self.file_system().changes(older, later, &mut found);
+        told.during("compare snapshots")
     }
 }

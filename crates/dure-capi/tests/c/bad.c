@@ -17,6 +17,11 @@ static void no_handles(void)
     IS(dure_volume_close(NULL), 0);
     IS(dure_volume_sync(NULL), -EINVAL);
     IS(dure_volume_statfs(NULL, &statfs), -EINVAL);
+    IS(dure_snapshot_create(NULL, "a"), -EINVAL);
+    IS(dure_snapshot_delete(NULL, "a"), -EINVAL);
+    IS(dure_snapshot_rename(NULL, "a", "b"), -EINVAL);
+    IS(dure_snapshot_next(NULL, 0, NULL), -EINVAL);
+    IS(dure_snapshot_open(NULL, "a", NULL, NULL), -EINVAL);
     IS(dure_session_open(NULL, 0, 0, NULL, 0, 0, &session), -EINVAL);
     IS(dure_session_clone(NULL, &session), -EINVAL);
     IS(dure_session_at(NULL, NULL, &session), -EINVAL);

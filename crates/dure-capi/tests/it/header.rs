@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::fs;
 use std::mem::offset_of;
 
-use dure_c::{dure_dirent, dure_done, dure_stat, dure_statfs, dure_time};
+use dure_c::{dure_dirent, dure_done, dure_snapshot, dure_stat, dure_statfs, dure_time};
 
 use crate::tools::{compile, source};
 
@@ -163,6 +163,7 @@ fn each_struct_lies_as_it_is_declared() {
             name_max, spare }
         dure_dirent { ino, kind, name_len, name }
         dure_done { token, result }
+        dure_snapshot { id, created, inodes, bytes, name, spare }
     };
     // The types that the sources have as numbers.
     let numbers = "_Static_assert(sizeof(uid_t) == 4 && sizeof(gid_t) == 4 && sizeof(mode_t) == 4, \

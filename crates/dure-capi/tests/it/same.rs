@@ -341,3 +341,43 @@ fn an_error_has_the_words_of_the_library() {
         (in_rust.errno(), in_rust.to_string())
     );
 }
+
+#[test]
+fn snapshots_are_those_of_the_library() {
+    let scene = Scene::new();
+    let volume = Some(&*scene.volume);
+    let text = |text: &'static CStr| Text::from(text);
+    assert_eq!(dure_snapshot_create(volume, text(c"monday")), 0);
+    assert_eq!(dure_snapshot_create(volume, text(c"monday")), -libc::EEXIST);
+    assert_eq!(dure_snapshot_create(volume, text(c"a/b")), -libc::EINVAL);
+    assert_eq!(dure_snapshot_create(volume, text(c"\xff")), -libc::EINVAL);
+    assert_eq!(dure_snapshot_create(volume, Text::NULL), -libc::EFAULT);
+    let (monday, kept) = (text(c"monday"), text(c"kept"));
+    assert_eq!(dure_snapshot_rename(volume, monday, kept), 0);
+    let nothing = dure_snapshot {
+        id: 0,
+        created: 0,
+        inodes: 0,
+        bytes: 0,
+        name: [0; 256],
+        spare: [0; 4],
+    };
+    let mut place = MaybeUninit::new(nothing);
+    assert_eq!(dure_snapshot_next(volume, 0, Some(&mut place)), 1);
+    // SAFETY: it was set before the call.
+    let first = unsafe { place.assume_init() };
+    assert!(first.id > 0 && first.inodes > 0 && first.created > 0);
+    let name = first.name.map(std::ffi::c_char::cast_unsigned);
+    assert!(name.starts_with(b"kept\0"));
+    assert_eq!(dure_snapshot_next(volume, first.id, Some(&mut place)), 0);
+    let cache = text(c"cache=4M");
+    let then = made(|to| dure_snapshot_open(volume, kept, cache, Some(to)));
+    assert_eq!(dure_snapshot_delete(volume, kept), -libc::EBUSY);
+    let session = Scene::session(&then, 0);
+    let made = dure_mkdir(Some(&session), text(c"/new"), 0o755);
+    assert_eq!(made, -libc::EROFS);
+    assert_eq!(dure_session_close(Some(session)), 0);
+    assert_eq!(dure_volume_close(Some(then)), 0);
+    assert_eq!(dure_snapshot_delete(volume, kept), 0);
+    assert_eq!(dure_snapshot_delete(volume, kept), -libc::ENOENT);
+}

@@ -23,7 +23,8 @@ pub use sim::{
     Suite,
 };
 pub use snapshot::{
-    Snapshot, SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotMount, SnapshotRename,
+    Snapshot, SnapshotCreate, SnapshotDelete, SnapshotDiff, SnapshotList, SnapshotMount,
+    SnapshotRename,
 };
 pub use volume::{Info, Resize, Top, Trim};
 

@@ -12,6 +12,11 @@ Everything that was acknowledged before `create` began is in the snapshot, and e
 all. It keeps the blocks that the volume had then, and takes room only for what changes afterwards. `delete` gives \
 back what only that snapshot needed.";
 
+const DIFF_HELP: &str = "\
+A line for each path: \"+\" only later, \"-\" only before, \"M\" modified (content, attributes, or the entries of a \
+directory), \"R OLD -> NEW\" renamed; of a renamed directory, what is below it is shown only if it changed, too. \
+A file that another one replaced under its name is \"M\". Bytes that do not print are shown as \\xNN.";
+
 /// `dure snapshot`.
 #[derive(Debug, Subcommand)]
 pub enum Snapshot {
@@ -19,6 +24,8 @@ pub enum Snapshot {
     Create(SnapshotCreate),
     /// List the snapshots, the oldest first.
     List(SnapshotList),
+    /// Show what differs between a snapshot and a later one, or the present.
+    Diff(SnapshotDiff),
     /// Delete snapshots.
     Delete(SnapshotDelete),
     /// Give a snapshot another name.
@@ -33,6 +40,7 @@ impl Snapshot {
         match self {
             Snapshot::Create(args) => &args.volume,
             Snapshot::List(args) => &args.volume,
+            Snapshot::Diff(args) => &args.volume,
             Snapshot::Delete(args) => &args.volume,
             Snapshot::Rename(args) => &args.volume,
             Snapshot::Mount(args) => &args.volume,
@@ -55,6 +63,22 @@ pub struct SnapshotList {
     /// A block device or image file, or where it is mounted.
     pub volume: PathBuf,
     /// Print one JSON array: id, name, created (seconds since 1970), inodes, bytes.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `dure snapshot diff`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = DIFF_HELP)]
+pub struct SnapshotDiff {
+    /// A block device or image file, or where it is mounted.
+    pub volume: PathBuf,
+    /// The older snapshot.
+    pub name: String,
+    /// A later one; without it, the files as they are now.
+    pub later: Option<String>,
+    /// Print a JSON object in each line: change (added, removed, modified or renamed), path, and for
+    /// a rename from.
     #[arg(long)]
     pub json: bool,
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod cat;
+pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod conflicts;
 pub(crate) mod copy;

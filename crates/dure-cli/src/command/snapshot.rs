@@ -1,6 +1,6 @@
 //! `dure snapshot`: of a volume that is not mounted, or through the server of one that is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -9,6 +9,7 @@ use dure_block::count::Count;
 use dure_fs::{FileSystem, MountOptions, SnapshotInfo, VolumeInfo};
 
 use crate::args::Snapshot;
+use crate::command::changes;
 use crate::exit;
 use crate::live::client::Client;
 use crate::live::wire::{Reply, Request, SnapshotRow, SnapshotTask};
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &Snapshot) -> Result<u8> {
                 .context("a directory whose name is UTF-8")?;
             mount(&args.volume, &args.name, directory)?;
         }
+        Snapshot::Diff(args) => changes::run(args)?,
         Snapshot::List(args) => show(&work(&args.volume, &[])?, args.json),
     }
     Ok(exit::OK)
@@ -50,18 +52,32 @@ pub(crate) fn run(args: &Snapshot) -> Result<u8> {
 
 /// Does it; the snapshots that the volume has then.
 fn work(volume: &Path, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
+    let found = server(volume)?;
+    if let Some(client) = found.client
+        && let Some(rows) = mounted(client, tasks)?
+    {
+        return Ok(rows);
+    }
+    unmounted(&found.path, tasks)
+}
+
+/// A volume and, if it is mounted, its server.
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    pub(crate) client: Option<Client>,
+}
+
+/// Finds the server of a volume, given by where it lies or is mounted, and writes to it what the
+/// kernel holds: that was acknowledged, too.
+pub(crate) fn server(volume: &Path) -> Result<Found> {
     let mount = mounts::on(volume).or_else(|| mounts::of(volume));
     let path = mount.as_ref().map_or(volume, |mount| &mount.source);
-    if let Some(client) = Client::connect(path)? {
-        if let Some(mount) = &mount {
-            // What the kernel holds was acknowledged, too.
-            flush(&mount.directory)?;
-        }
-        if let Some(rows) = mounted(client, tasks)? {
-            return Ok(rows);
-        }
+    let client = Client::connect(path)?;
+    if let (Some(_), Some(mount)) = (&client, &mount) {
+        flush(&mount.directory)?;
     }
-    unmounted(path, tasks)
+    let path = path.to_owned();
+    Ok(Found { path, client })
 }
 
 /// Lets the server of a mounted volume show a snapshot.

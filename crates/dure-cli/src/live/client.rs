@@ -115,6 +115,14 @@ impl Client {
         at_most: Duration,
     ) -> Result<Option<Reply>> {
         self.send(request)?;
+        self.next(at_most)
+    }
+
+    /// The next reply to a request that has several.
+    ///
+    /// # Errors
+    /// Those of [`Client::ask`].
+    pub(crate) fn next(&mut self, at_most: Duration) -> Result<Option<Reply>> {
         match self.receive(at_most)? {
             Line::Late => bail!("{}: its server does not answer", self.volume.display()),
             Line::Whole(line) => self.understood(&line).map(Some),

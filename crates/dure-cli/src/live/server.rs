@@ -13,6 +13,7 @@ use dure_sync::{Arc, Condvar, Mutex, clock, thread};
 
 use super::snapshots::SnapshotMounts;
 use super::wire::{Grown, Mounted, Reply, Request, Snapshot, SnapshotRow, SnapshotTask, TraceLine};
+use crate::command::changes;
 use crate::command::resize::Sizes;
 use crate::command::snapshot;
 use crate::log::{self, Level};
@@ -54,31 +55,40 @@ pub(crate) struct Grows {
 
 impl Observed {
     /// A mount that begins now; one that can grow, if it is said how.
-    pub(crate) fn new(volume: MountedVolume, mounted: Mounted, grows: Option<Grows>) -> Observed {
+    pub(crate) fn new(
+        volume: MountedVolume,
+        mounted: Mounted,
+        grows: Option<Grows>,
+        snapshot_mounts: Arc<SnapshotMounts>,
+    ) -> Observed {
         Observed {
             volume,
             mounted,
             since_ns: Arc::new(AtomicU64::new(clock::monotonic_ns())),
             grows,
-            snapshot_mounts: Arc::default(),
+            snapshot_mounts,
         }
     }
 
     /// Does this to the snapshots of the volume; those that there are then.
     fn do_all(&self, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
         let file_system = self.volume.file_system();
-        self.snapshot_mounts.forget_ended();
+        self.snapshot_mounts.await_unmounted();
         for task in tasks {
+            if let SnapshotTask::Delete { name } = task {
+                let mut all = file_system.snapshots();
+                all.retain(|snapshot| snapshot.name == *name);
+                self.snapshot_mounts.end_unused(&all);
+            }
             snapshot::perform(&file_system, task)?;
         }
         Ok(snapshot::rows(&file_system))
     }
 
     fn mount_snapshot(&self, name: &str, directory: &str) -> Result<()> {
-        let of = (self.mounted.volume.as_str(), name);
         let file_system = self.volume.file_system();
         let mounts = &self.snapshot_mounts;
-        mounts.mount(&file_system, of, Path::new(directory))
+        mounts.mount(&file_system, name, Path::new(directory))
     }
 
     /// All numbers.
@@ -98,9 +108,8 @@ impl Observed {
             bail!("cannot grow while it is mounted; unmount it first");
         };
         // A growth mounts the volume anew: what shows a snapshot knows the old mount only.
-        if self.snapshot_mounts.are_any() {
-            bail!("cannot grow while its snapshots are mounted; unmount these first");
-        }
+        let snapshots = self.volume.file_system().snapshots();
+        let _growth = self.snapshot_mounts.begin_growth(&snapshots)?;
         let present = grows.device.reopened(None)?;
         let Some(present) = present else {
             bail!(
@@ -320,6 +329,17 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
                 Ok(list) => Reply::Snapshots { list },
                 Err(error) => done(Err(error)),
             },
+            Ok(Request::Changes { from, to }) => {
+                let names = (from.as_str(), to.as_deref());
+                let mut send = |list| answer(stream, &Reply::Changes { list });
+                let mounts = &shared.observed.snapshot_mounts;
+                let told = mounts.begin_use().and_then(|_use| {
+                    // Not the one from before: the volume may have grown.
+                    let file_system = shared.observed.volume.file_system();
+                    changes::batches(&file_system, names, &mut send)
+                });
+                done(told)
+            }
             Ok(Request::MountSnapshot { name, directory }) => {
                 done(shared.observed.mount_snapshot(&name, &directory))
             }

@@ -11,6 +11,7 @@ use rustix::process::Uid;
 
 use super::client::Client;
 use super::server::{Observed, Server};
+use super::snapshots::SnapshotMounts;
 use super::wire::{JournalCounts, Mounted, Reply, Request};
 use super::{address, trusts};
 
@@ -41,7 +42,7 @@ fn served(volume: &Path, read_only: bool) -> (FileSystem, Server) {
         write_cache: "writethrough".into(),
         writes_through: None,
     };
-    let observed = Observed::new(mounted_volume(&file_system), mounted, None);
+    let observed = Observed::new(mounted_volume(&file_system), mounted, None, no_snapshots());
     let server = Server::start(&address(volume).unwrap(), observed).unwrap();
     (file_system, server)
 }
@@ -217,7 +218,7 @@ fn a_client_sees_the_workers_and_what_waits_for_them() {
         write_cache: "writethrough".into(),
         writes_through: None,
     };
-    let observed = Observed::new(mounted_volume(&file_system), mounted, None);
+    let observed = Observed::new(mounted_volume(&file_system), mounted, None, no_snapshots());
     let _server = Server::start(&address(volume.path()).unwrap(), observed).unwrap();
     let mut client = Client::connect(volume.path()).unwrap().unwrap();
     create(&file_system, "a");
@@ -237,4 +238,11 @@ fn a_client_sees_the_workers_and_what_waits_for_them() {
     let workers = client.snapshot().unwrap().unwrap().workers;
     assert_eq!(workers[0].backlog_pages, 0, "sync wrote them");
     file_system.close().unwrap();
+}
+
+fn no_snapshots() -> Arc<SnapshotMounts> {
+    Arc::new(SnapshotMounts::of(
+        &MountSettings::default(),
+        Path::new("m"),
+    ))
 }

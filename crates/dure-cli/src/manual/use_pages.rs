@@ -166,6 +166,20 @@ pub(super) const PAGES: &[Page] = &[
         STATUS,
     ),
     page(
+        "snapshot diff",
+        &[
+            (
+                "What has changed since",
+                "dure snapshot diff /srv/data monday",
+            ),
+            (
+                "Between two, for a program",
+                "dure snapshot diff --json /srv/data monday tuesday",
+            ),
+        ],
+        STATUS,
+    ),
+    page(
         "snapshot delete",
         &[(
             "Two at once",

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::program::{Mounted, can_mount, printed, refused, text, volume};
 
 #[test]
@@ -74,4 +76,131 @@ fn a_mounted_volume_shows_its_snapshots_elsewhere() {
     mount.end();
     assert_eq!(fs::read_dir(&then).unwrap().count(), 0);
     printed(&["check", "--data", &v]);
+}
+
+#[test]
+fn a_mount_shows_snapshots_below_a_hidden_directory() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let mount = Mounted::new(&image, "m", "");
+    let m = text(&mount.0).to_owned();
+    let hidden = mount.path(".snapshots");
+    assert!(!hidden.exists(), "there is no snapshot");
+    fs::write(mount.path("file"), "then").unwrap();
+    printed(&["snapshot", "create", &m, "monday"]);
+    fs::write(mount.path("file"), "now").unwrap();
+    let names = |directory: &std::path::Path| {
+        let all = fs::read_dir(directory).unwrap();
+        let mut names: Vec<_> = all.map(|one| one.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&mount.0), ["file"], "it is hidden");
+    assert_eq!(names(&hidden), ["monday"]);
+    let then = hidden.join("monday");
+    assert_eq!(fs::read_to_string(then.join("file")).unwrap(), "then");
+    let refused_write = fs::write(then.join("file"), "no").unwrap_err();
+    assert_eq!(refused_write.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    fs::create_dir(hidden.join("new")).unwrap_err();
+    fs::rename(mount.path("file"), hidden.join("file")).unwrap_err();
+    fs::copy(then.join("file"), mount.path("again")).unwrap();
+    assert_eq!(fs::read_to_string(mount.path("again")).unwrap(), "then");
+    assert!(!hidden.join("tuesday").exists(), "not yet");
+    printed(&["snapshot", "create", &m, "tuesday"]);
+    assert!(hidden.join("tuesday").exists(), "the kernel looks again");
+    assert_eq!(names(&hidden), ["monday", "tuesday"]);
+    printed(&["snapshot", "rename", &m, "monday", "sunday"]);
+    assert_eq!(names(&hidden), ["sunday", "tuesday"]);
+    assert!(!then.exists());
+    let place = fs::read_link(hidden.join("sunday")).unwrap();
+    let open = fs::File::open(place.join("file")).unwrap();
+    let busy = refused(&["snapshot", "delete", &m, "sunday"]);
+    assert!(busy.contains("is mounted"), "{busy}");
+    drop(open);
+    // A growth ends what is not in use, and the link leads to it again.
+    printed(&["resize", &m, "128M"]);
+    assert!(!place.exists());
+    assert_eq!(
+        fs::read_to_string(hidden.join("sunday/file")).unwrap(),
+        "then"
+    );
+    printed(&["snapshot", "delete", &m, "sunday"]);
+    assert!(!place.exists());
+    assert_eq!(names(&hidden), ["tuesday"]);
+    let left = fs::read_link(hidden.join("tuesday")).unwrap();
+    mount.end();
+    assert!(!left.exists(), "{}", left.display());
+    printed(&["check", "--data", text(&image)]);
+}
+
+#[test]
+fn a_server_that_was_killed_leaves_no_snapshot_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let mount = Mounted::new(&image, "m", "");
+    printed(&["snapshot", "create", text(&mount.0), "monday"]);
+    let place = fs::read_link(mount.path(".snapshots/monday")).unwrap();
+    assert!(place.is_dir());
+    // The directory's name has the number of the process.
+    let server = place.parent().unwrap().file_name().unwrap();
+    let process = server.to_str().unwrap().split('.').nth(1).unwrap();
+    let process = Pid::from_raw(process.parse().unwrap()).unwrap();
+    kill_process(process, Signal::KILL).unwrap();
+    // Killed and perhaps not yet waited for: then its number is still taken.
+    let status = format!("/proc/{}/stat", process.as_raw_pid());
+    while fs::read_to_string(&status).is_ok_and(|stat| !stat.contains(") Z ")) {
+        dure_sync::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    drop(mount);
+    let again = Mounted::new(&image, "m", "");
+    assert!(!place.exists());
+    assert!(again.path(".snapshots/monday").is_dir());
+    again.end();
+}
+
+#[test]
+fn what_differs_is_shown_mounted_or_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let v = text(&image);
+    let file = folder.path().join("file");
+    fs::write(&file, "one").unwrap();
+    printed(&["put", "-q", v, text(&file), "/kept"]);
+    printed(&["put", "-q", v, text(&file), "/gone"]);
+    printed(&["snapshot", "create", v, "first"]);
+    printed(&["rm", v, "/gone"]);
+    printed(&["put", "-q", v, text(&file), "/new"]);
+    printed(&["snapshot", "create", v, "second"]);
+    let lines = |arguments: &[&str]| -> Vec<String> {
+        let all = [&["snapshot", "diff"], arguments].concat();
+        let mut lines: Vec<String> = printed(&all).lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let expected = ["+ /new", "- /gone", "M /"];
+    assert_eq!(lines(&[v, "first", "second"]), expected);
+    assert_eq!(lines(&[v, "first"]), expected);
+    assert_eq!(lines(&[v, "second"]), [""; 0]);
+    let error = refused(&["snapshot", "diff", v, "second", "first"]);
+    assert!(error.contains("older than second"), "{error}");
+    if !can_mount() {
+        return;
+    }
+    let mount = Mounted::new(&image, "m", "");
+    fs::rename(mount.path("new"), mount.path("newer")).unwrap();
+    let found = lines(&[text(&mount.0), "second"]);
+    assert_eq!(found, ["M /", "R /new -> /newer"]);
+    let json = lines(&["--json", v, "second"]);
+    let row: serde_json::Value = serde_json::from_str(&json[1]).unwrap();
+    assert_eq!(
+        (row["change"].as_str(), row["from"].as_str()),
+        (Some("renamed"), Some("/new"))
+    );
+    mount.end();
 }

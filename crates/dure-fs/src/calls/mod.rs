@@ -6,6 +6,7 @@
 
 mod allocate;
 mod attributes;
+mod changes;
 mod lookup;
 mod names;
 mod read;

@@ -2,6 +2,7 @@
 
 mod activity;
 mod any_machine;
+mod changes;
 mod check;
 mod faults;
 mod golden;

@@ -22,7 +22,7 @@ use dure_fuse_wire::protocol::reply::{Attr as WireAttr, EntryOut};
 use dure_fuse_wire::protocol::{Operation, Request};
 use dure_fuse_wire::{Asks, Errno, Knows, Outcome, Question, Reply, Sent, Service};
 
-use crate::nodes::node_of;
+use crate::nodes::{is_hidden, node_of};
 use crate::server::{Answer, Attr, Entry, Server};
 
 /// How long the kernel may cache an entry, also a negative one: without end, since every change of
@@ -240,10 +240,20 @@ fn nanos(at: Time) -> u32 {
     at.nanos.get()
 }
 
+/// How long the kernel may cache that a name leads to this.
+fn entry_seconds(attr: &Attr) -> u64 {
+    if is_hidden(attr.ino) {
+        0
+    } else {
+        ENTRY_SECONDS
+    }
+}
+
 /// How long the kernel may cache attributes. It is not told when a write clears set-id bits, and
 /// must not run a changed program with them.
 fn attr_seconds(attr: &Attr) -> u64 {
     match (attr.kind, mode(attr) & (libc::S_ISUID | libc::S_ISGID)) {
+        _ if is_hidden(attr.ino) => 0,
         (FileKind::Directory, _) => DIRECTORY_ATTR_SECONDS,
         (_, 0) => ATTR_SECONDS,
         _ => 0,
@@ -279,7 +289,7 @@ fn wire_entry(entry: &Entry) -> EntryOut {
     EntryOut {
         node: node_of(Ino(entry.attr.ino), entry.attr.generation),
         generation: entry.attr.generation.into(),
-        entry_valid: ENTRY_SECONDS,
+        entry_valid: entry_seconds(&entry.attr),
         attr_valid: attr_seconds(&entry.attr),
         entry_valid_nanos: 0,
         attr_valid_nanos: 0,

@@ -19,8 +19,10 @@ impl Call<'_> {
         match self.server.lookup(self.request.node, name)? {
             Some(entry) => put_entry(self.reply, Ok(entry)),
             None => {
+                // Snapshots come and go without the kernel.
+                let comes = self.server.is_of_snapshots(self.request.node, name);
                 self.reply.put(&EntryOut {
-                    entry_valid: ENTRY_SECONDS,
+                    entry_valid: if comes { 0 } else { ENTRY_SECONDS },
                     ..EntryOut::default()
                 });
                 Ok(Sent::Reply)

@@ -5,6 +5,7 @@
 //! in memory may leave it before the request is served. **Crash.** Nothing is kept.
 
 use super::content::FITRIM;
+use crate::nodes;
 use crate::server::Server;
 use dure_fuse_wire::protocol::opcode::setattr;
 use dure_fuse_wire::protocol::{Operation, Request};
@@ -36,6 +37,9 @@ pub(super) fn takes_long(operation: &Operation<'_>) -> bool {
 /// Whether the answer may have to wait for the device or for another task.
 pub(super) fn may_wait(server: &Server, request: &Request<'_>) -> bool {
     let (operation, node) = (&request.operation, request.node);
+    if nodes::is_hidden(node) {
+        return true;
+    }
     if server.settles(operation.changes()) {
         return true;
     }

@@ -4,6 +4,7 @@ use dure_fs::format::inode::Time;
 use dure_fs::{Attributes, FileKind, SetAttributes, SetGid, SetTime, XattrMode};
 
 use super::{Answer, Server, errno};
+use crate::nodes;
 
 /// What stat shows.
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +92,9 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn attributes(&self, node: u64) -> Answer<Attr> {
+        if nodes::is_hidden(node) {
+            return self.hidden_attributes(node);
+        }
         let attributes = self.volume.attributes(&self.inode(node)?).map_err(errno)?;
         Ok(self.attr_of(&attributes))
     }
@@ -129,6 +133,9 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn xattr(&self, node: u64, name: &[u8]) -> Answer<Option<Vec<u8>>> {
+        if nodes::is_hidden(node) {
+            return Ok(None);
+        }
         self.volume
             .get_xattr(&self.inode(node)?, name)
             .map_err(errno)
@@ -174,6 +181,9 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn xattr_names(&self, node: u64, uid: u32) -> Answer<Vec<u8>> {
+        if nodes::is_hidden(node) {
+            return Ok(Vec::new());
+        }
         let names = self.volume.list_xattr(&self.inode(node)?).map_err(errno)?;
         let mut list = Vec::new();
         let shown = |name: &Vec<u8>| uid == 0 || !name.starts_with(b"trusted.");

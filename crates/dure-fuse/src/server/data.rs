@@ -7,6 +7,7 @@ use dure_fs::{AllocateMode, InodeRef, ReadMode, Stamp, SyncScope};
 
 use super::refused::Refused;
 use super::{Answer, Server, errno};
+use crate::nodes;
 
 /// Bytes copied at a time by COPY_FILE_RANGE.
 const COPY_BYTES: usize = 1 << 20;
@@ -95,6 +96,9 @@ impl Server {
     /// # Errors
     /// An errno; repeated by each call until the data could be written.
     pub fn fsync(&self, node: u64, scope: SyncScope) -> Answer<()> {
+        if nodes::is_hidden(node) {
+            return Ok(());
+        }
         self.volume.fsync(&self.inode(node)?, scope).map_err(errno)
     }
 

@@ -12,11 +12,13 @@ mod namespace;
 mod refused;
 mod seek;
 mod set_id;
+mod snapshots;
 
 pub use attributes::{Attr, SetAttr};
 pub use data::Statistics;
 pub use namespace::{Entry, Listed};
 pub use set_id::Caller;
+pub use snapshots::{SNAPSHOTS, SnapshotPlaces};
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -65,6 +67,8 @@ pub struct Server {
     seeks_ended: AtomicBool,
     /// What is durable when a request is answered.
     durable: Durable,
+    /// Shows snapshots, if anything does.
+    snapshots: Option<Arc<dyn SnapshotPlaces>>,
 }
 
 /// What is durable when a request is answered.
@@ -105,6 +109,7 @@ impl Server {
             refused: Arc::default(),
             seeks_ended: AtomicBool::new(false),
             durable: Durable::of(settings.flags),
+            snapshots: settings.snapshots.clone(),
         }
     }
 
@@ -166,8 +171,12 @@ impl Server {
         FileSystem::open_keeping(device, self.volume.options().clone(), keep)
     }
 
-    /// The inode of a node id: ESTALE when the number has another generation now.
+    /// The inode of a node id: ESTALE when the number has another generation now, EROFS when it is
+    /// none of the volume.
     fn inode(&self, node: u64) -> Answer<InodeRef> {
+        if nodes::is_hidden(node) {
+            return Err(libc::EROFS);
+        }
         match self.volume.inode(nodes::ino_of(node)) {
             Ok(inode) if nodes::node_of(inode.ino(), inode.generation()) == node => Ok(inode),
             Ok(_) | Err(dure_fs::Error::NotFound) => Err(libc::ESTALE),

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use dure_fs::{FileKind, InodeRef, New, NewInode, RenameMode};
 
 use super::{Answer, Attr, Server, errno};
+use crate::nodes;
 
 /// Entries collected under the directory's lock at a time: about as many as a program asks for, 32
 /// KiB of them, have room in one reply with their attributes.
@@ -34,7 +35,7 @@ pub struct Listed {
 }
 
 impl Server {
-    fn entry(&self, inode: &InodeRef) -> Answer<Entry> {
+    pub(super) fn entry(&self, inode: &InodeRef) -> Answer<Entry> {
         let attributes = self.volume.attributes(inode).map_err(errno)?;
         Ok(Entry {
             attr: self.attr_of(&attributes),
@@ -54,7 +55,11 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Answer<Option<Entry>> {
-        let parent = self.inode(parent)?;
+        if nodes::is_hidden(parent) {
+            return self.hidden_lookup(parent, name);
+        }
+        let node = parent;
+        let parent = self.inode(node)?;
         // The kernel itself asks for these two, to find what a file handle names when it has
         // dropped the inode (open_by_handle_at(2), NFS).
         let found = match name {
@@ -67,7 +72,10 @@ impl Server {
             }
             _ => self.volume.lookup(&parent, name).map_err(errno)?,
         };
-        found.map(|inode| self.entry(&inode)).transpose()
+        match found {
+            Some(inode) => self.entry(&inode).map(Some),
+            None => self.hidden_name(node, name),
+        }
     }
 
     /// MKNOD and CREATE: every type but directories and symlinks.
@@ -117,6 +125,9 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn read_link(&self, node: u64) -> Answer<Vec<u8>> {
+        if nodes::is_hidden(node) {
+            return self.hidden_target(node);
+        }
         self.volume.read_link(&self.inode(node)?).map_err(errno)
     }
 
@@ -187,6 +198,9 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn read_directory(&self, node: u64, position: u64) -> Answer<Vec<Listed>> {
+        if nodes::is_hidden(node) {
+            return self.hidden_listing(node, position);
+        }
         let directory = self.inode(node)?;
         let mut listed = Vec::new();
         let mut dot = |ino: u64, cookie: u64, name: &[u8]| {
@@ -232,6 +246,9 @@ impl Server {
     /// # Errors
     /// An errno.
     pub fn listed_entry(&self, listed: &Listed) -> Answer<Option<Entry>> {
+        if nodes::is_hidden(listed.ino) {
+            return self.hidden_lookup(nodes::HIDDEN, &listed.name);
+        }
         match self.volume.inode(dure_fs::units::Ino(listed.ino)) {
             Ok(inode) => Ok(Some(self.entry(&inode)?)),
             Err(dure_fs::Error::NotFound | dure_fs::Error::Stale(_)) => Ok(None),

@@ -22,6 +22,8 @@ use crate::packs::{PairIndex, Table};
 use crate::pair;
 use crate::units::{BlockNo, is_zero, to_u64, to_usize};
 
+/// Numbers are below: a mount makes node ids of them.
+const NUMBERS: u64 = 1 << 40;
 impl Snapshots {
     /// Those that the volume header names.
     ///
@@ -94,7 +96,8 @@ impl Reader<'_> {
         let checkpoint = entry.checkpoint.get();
         let made = checkpoint <= self.checkpoint;
         expect("table of snapshots: a checkpoint that was made", at, made)?;
-        Error::expect_count(|| "number of a snapshot".into(), at, entry.id.get())?;
+        let is_number = (1..NUMBERS).contains(&entry.id.get());
+        expect("number of a snapshot", at, is_number)?;
         let mut one = Snapshot::new(SnapshotInfo {
             id: entry.id.get(),
             name: name.to_owned(),

@@ -14,13 +14,14 @@ use dure_block::count::Count;
 use dure_block::file::DeviceClaim;
 use dure_block::nvm::Medium;
 use dure_fs::{Durability, FileSystem, MountOptions, RecoveryStatistics};
-use dure_fuse::{MountSettings, Session, Switch, WriteCache};
+use dure_fuse::{MountSettings, Session, SnapshotPlaces, Switch, WriteCache};
 use dure_sync::Arc;
 
 use crate::args::Mount;
 use crate::exit;
 use crate::live;
 use crate::live::server::{Grows, Observed, Server};
+use crate::live::snapshots::SnapshotMounts;
 use crate::live::wire::Mounted;
 use crate::log::sink::Sink;
 use crate::log::watch::Watch;
@@ -141,6 +142,13 @@ fn serve_logged(
         device: Arc::clone(&device),
         is_block_device: volume::is_block_device(&args.volume),
     };
+    SnapshotMounts::forget_killed();
+    let snapshots = Arc::new(SnapshotMounts::of(settings, &args.directory));
+    let places: Box<dyn SnapshotPlaces> = Box::new(Arc::clone(&snapshots));
+    let settings = &MountSettings {
+        snapshots: Some(Arc::from(places)),
+        ..settings.clone()
+    };
     let (file_system, session) = open_and_mount(args, (device, claim), options, settings)?;
     tell_fallback(args, session.fallback());
     let mounted = mounted(args, &file_system, &session, read_only);
@@ -148,8 +156,7 @@ fn serve_logged(
     log::said(Level::Info, &summary(&mounted, &file_system));
     drop(file_system);
     let volume = session.volume();
-    let observed = Observed::new(volume.clone(), mounted, Some(grows));
-    let snapshots = observed.snapshot_mounts.clone();
+    let observed = Observed::new(volume.clone(), mounted, Some(grows), snapshots.clone());
     let metrics = metrics(args, &observed);
     let live = address
         .context("its socket")

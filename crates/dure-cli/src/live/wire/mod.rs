@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::journal::{JournalCounts, Logged};
 pub(crate) use self::trace::TraceLine;
+use crate::command::changes::ChangeRow;
 use crate::log::{self, Line};
 use crate::size::Size;
 
@@ -47,6 +48,14 @@ pub(crate) enum Request {
     Snapshots {
         /// Nothing: only list them.
         tasks: Vec<SnapshotTask>,
+    },
+    /// Tell what differs between a snapshot and a later one, or the present: `Changes`, once or more,
+    /// then `Done`.
+    Changes {
+        /// The older one.
+        from: String,
+        /// The later one.
+        to: Option<String>,
     },
     /// Show a snapshot in a directory, until that is unmounted: `Done`.
     MountSnapshot {
@@ -87,6 +96,11 @@ pub(crate) enum Reply {
     Snapshots {
         /// The oldest first.
         list: Vec<SnapshotRow>,
+    },
+    /// What differs.
+    Changes {
+        /// Some of it.
+        list: Vec<ChangeRow>,
     },
     /// What was asked for is done, or has failed.
     Done {
