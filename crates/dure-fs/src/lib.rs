@@ -7,6 +7,7 @@ mod file;
 mod inode;
 mod namespace;
 pub mod ranks;
+mod scrub;
 mod volume;
 mod xattr;
 
@@ -37,6 +38,7 @@ pub use file::{
 };
 pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
 pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};
+pub use scrub::{BadBlock, BadPart, ScrubCounts, ScrubCursor, ScrubOptions, ScrubProgress, ScrubStage};
 pub use volume::{
     Absorbed, AccessTime, Activity, Background, CrashGuarantee, DataMode, DirtyLimit, FileSystem,
     FsyncScope, MountOptions, NvramAbsorb, NvramLow, NvramOptions, PageCaching, Preset, RangeWait,

@@ -9,6 +9,7 @@ mod attributes;
 mod lookup;
 mod names;
 mod read;
+mod scrub;
 mod seek;
 mod snapshots;
 mod sync;

@@ -26,6 +26,7 @@ mod recovered;
 mod replace;
 mod resize;
 mod room;
+mod scrub;
 mod service;
 mod snapshots;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use mkfs::{RING_SEGMENTS, make_volume};
 pub use mount::Mount;
 pub use recovered::RecoveryStatistics;
 pub use resize::{grow_volume, grown};
+pub use scrub::{Damage, Place, Scrubbed};
 pub(crate) use service::LogRoom;
 use trim::TrimGate;
 

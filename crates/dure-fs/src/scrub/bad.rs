@@ -1,0 +1,102 @@
+//! What is damaged, by name.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use dure_store::error::Error;
+use dure_store::format::node::{MAGIC, NodeHeader, NodeKind};
+use dure_store::units::{BLOCK_BYTES, Ino, Nid};
+use zerocopy::FromBytes;
+
+use super::wanted::{Content, Wanted};
+use super::{BadBlock, BadPart, Run, Scrub};
+use crate::inode::InodeRef;
+
+impl Run<'_, '_> {
+    /// Looks again at blocks that did not verify; notes, mends and names those that are damaged.
+    pub(super) fn doubt(&mut self, doubted: Vec<(Wanted, Error)>) {
+        let mut bad = Vec::new();
+        for (wanted, error) in doubted {
+            match self.scrub.look_again(&wanted, error) {
+                None => self.counts.replaced += 1,
+                Some(error) => bad.push(self.scrub.bad(&wanted, &error)),
+            }
+        }
+        if bad.is_empty() {
+            return;
+        }
+        let inodes: BTreeSet<Ino> = bad.iter().flat_map(|bad| bad.inodes()).copied().collect();
+        let go_on = &mut || ControlFlow::Continue(());
+        let paths = self.scrub.names.paths_of(&inodes, go_on);
+        for mut bad in bad {
+            let of_bad = bad.inodes().iter();
+            bad.paths = of_bad.filter_map(|ino| paths.get(ino).cloned()).collect();
+            self.note(bad);
+        }
+    }
+}
+
+impl Scrub<'_> {
+    /// A damaged block, which is mended if that can be.
+    fn bad(&self, wanted: &Wanted, error: &Error) -> BadBlock {
+        let (part, mended) = match wanted.content {
+            Content::Page { ino, .. } => {
+                let inode = self.names.inodes.inode(ino).ok();
+                let page = inode.as_ref().and_then(|inode| self.page(inode, wanted));
+                let mended = match (&inode, page) {
+                    (Some(inode), Some(page)) => self.mend_page(inode, page, wanted),
+                    _ => false,
+                };
+                let offset = page.map(|page| page * dure_store::units::BLOCK_BYTES_U64);
+                let ino = inode.map_or(ino, |inode| {
+                    let attributes = inode.inode().attributes();
+                    attributes.xattr_owner()
+                });
+                (BadPart::Page { ino, offset }, mended)
+            }
+            Content::Image { nid, .. } => {
+                let inodes = self.inodes_of(nid, wanted);
+                (BadPart::Node { inodes }, self.mend_node(nid, wanted))
+            }
+        };
+        BadBlock {
+            block: wanted.block,
+            part,
+            why: error.to_string(),
+            paths: Vec::new(),
+            mended,
+        }
+    }
+
+    fn page(&self, inode: &InodeRef, wanted: &Wanted) -> Option<u64> {
+        let found = self.names.files.page_in(inode.inode(), wanted.block);
+        found.ok().flatten()
+    }
+
+    /// The inodes that a damaged node concerns: from memory, or else as its image says, if that has
+    /// its number still.
+    fn inodes_of(&self, nid: Nid, wanted: &Wanted) -> Vec<Ino> {
+        let known = self.store.nodes.get(nid).map(|node| (node.kind, node.owner));
+        let Content::Image { entry, .. } = wanted.content else {
+            return Vec::new();
+        };
+        let kind = NodeKind::from_code(entry.kind_code());
+        let (kind, owner) = match known {
+            Some((kind, owner)) => (Some(kind), owner),
+            None => (kind, self.owner_in(nid, wanted).unwrap_or(Ino(0))),
+        };
+        match kind {
+            Some(NodeKind::Inode) => Ino::all_of(nid).collect(),
+            Some(NodeKind::Orphan) | None => Vec::new(),
+            Some(_) => vec![owner],
+        }
+    }
+
+    fn owner_in(&self, nid: Nid, wanted: &Wanted) -> Option<Ino> {
+        let mut bytes = [0; BLOCK_BYTES];
+        self.store.region.read(wanted.block, &mut bytes).ok()?;
+        let (header, _) = NodeHeader::read_from_prefix(&bytes).ok()?;
+        let is_its = header.magic.get() == MAGIC && header.nid.get() == nid.0;
+        is_its.then(|| Ino(header.owner.get()))
+    }
+}
