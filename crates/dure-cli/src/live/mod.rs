@@ -19,6 +19,7 @@
 //! a crash, and root would have to search every user's directory.
 
 pub(crate) mod client;
+pub(crate) mod scrub;
 pub(crate) mod server;
 pub(crate) mod snapshots;
 pub(crate) mod wire;

@@ -11,8 +11,12 @@ use dure_fuse::{GrowError, MountedVolume};
 use dure_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, clock, thread};
 
+use super::scrub::Scrubs;
 use super::snapshots::SnapshotMounts;
-use super::wire::{Grown, Mounted, Reply, Request, Snapshot, SnapshotRow, SnapshotTask, TraceLine};
+use super::wire::{
+    Grown, Mounted, Reply, Request, ScrubReport, ScrubTask, Snapshot, SnapshotRow, SnapshotTask,
+    TraceLine,
+};
 use crate::command::resize::Sizes;
 use crate::command::snapshot;
 use crate::log::{self, Level};
@@ -41,6 +45,7 @@ pub(crate) struct Observed {
     since_ns: Arc<AtomicU64>,
     grows: Option<Grows>,
     pub(crate) snapshot_mounts: Arc<SnapshotMounts>,
+    pub(crate) scrubs: Arc<Scrubs>,
 }
 
 /// What a growth of a mounted volume needs.
@@ -55,12 +60,14 @@ pub(crate) struct Grows {
 impl Observed {
     /// A mount that begins now; one that can grow, if it is said how.
     pub(crate) fn new(volume: MountedVolume, mounted: Mounted, grows: Option<Grows>) -> Observed {
+        let scrubs = Arc::new(Scrubs::of(&mounted.volume, &mounted.uuid));
         Observed {
             volume,
             mounted,
             since_ns: Arc::new(AtomicU64::new(clock::monotonic_ns())),
             grows,
             snapshot_mounts: Arc::default(),
+            scrubs,
         }
     }
 
@@ -89,7 +96,28 @@ impl Observed {
         let up_ns = clock_ns.saturating_sub(since_ns);
         let times = (clock_ns, up_ns);
         let collected = self.volume.kernel_cache_bytes();
-        Snapshot::of(self.mounted.clone(), times, &activity, collected)
+        let more = (collected, self.scrubs.numbers());
+        Snapshot::of(self.mounted.clone(), times, &activity, more)
+    }
+
+    /// Does this to the scrub; how that is then.
+    fn scrub(&self, task: ScrubTask) -> ScrubReport {
+        match task {
+            ScrubTask::Start { rate } => self.scrubs.start(self.volume.file_system(), rate),
+            ScrubTask::Pause => drop(self.scrubs.pause()),
+            ScrubTask::Status => {}
+        }
+        self.scrubs.report()
+    }
+
+    /// Lets the volume grow, while no scrub has it.
+    fn grow_apart(&self, bytes: Option<u64>) -> Result<Grown> {
+        let (scrubbed, rate) = (self.scrubs.pause(), self.scrubs.report().rate);
+        let grown = self.grow(bytes);
+        if scrubbed {
+            self.scrubs.start(self.volume.file_system(), rate);
+        }
+        grown
     }
 
     /// Lets the volume grow to `bytes`, or to the size that its device has by now.
@@ -311,7 +339,7 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
             Ok(Request::Sync) => done(file_system.sync().map_err(Into::into)),
             Ok(Request::Grow { bytes }) => {
                 drop(file_system);
-                match shared.observed.grow(bytes) {
+                match shared.observed.grow_apart(bytes) {
                     Ok(grown) => Reply::Grown(grown),
                     Err(error) => done(Err(error)),
                 }
@@ -322,6 +350,10 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
             },
             Ok(Request::MountSnapshot { name, directory }) => {
                 done(shared.observed.mount_snapshot(&name, &directory))
+            }
+            Ok(Request::Scrub(task)) => {
+                drop(file_system);
+                Reply::Scrub(Box::new(shared.observed.scrub(task)))
             }
             Ok(Request::AwaitClose) => {
                 // Counted before the reply: the client unmounts only after it.

@@ -1,11 +1,16 @@
 //! Scrubbing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use dure_store::error::Result;
+use dure_store::units::Ino;
 
 use crate::scrub::{Scrub, ScrubCounts, ScrubOptions, ScrubProgress};
-use crate::volume::FileSystem;
+use crate::volume::{FileSystem, MountOptions};
+
+/// What a look into a snapshot may keep in memory, to find the path of what is damaged there.
+const PAST_CACHE_BYTES: u64 = 32 << 20;
 
 impl FileSystem {
     /// Reads everything that counts in the order of the medium, and compares it with its checksums:
@@ -24,10 +29,22 @@ impl FileSystem {
         go_on: &mut dyn FnMut(&ScrubProgress<'_>) -> ControlFlow<()>,
     ) -> Result<ScrubCounts> {
         let volume = &self.0;
+        let paths = |snapshot: Option<&str>, inodes: &BTreeSet<Ino>| {
+            let Some(name) = snapshot else {
+                return volume.names.paths_of(inodes);
+            };
+            let options = MountOptions {
+                cache_bytes: PAST_CACHE_BYTES,
+                ..MountOptions::default()
+            };
+            let past = self.open_snapshot(name, options);
+            past.map_or_else(|_| BTreeMap::new(), |past| past.0.names.paths_of(inodes))
+        };
         let scrub = Scrub {
             store: &volume.store,
             cleaner: &volume.cleaner,
             names: &volume.names,
+            paths: &paths,
             rule: volume.options.volume_rules.scrub_looks_again,
         };
         scrub.run(options, go_on)

@@ -1,7 +1,6 @@
 //! What is damaged, by name.
 
-use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dure_store::error::Error;
 use dure_store::format::node::{MAGIC, NodeHeader, NodeKind};
@@ -25,10 +24,20 @@ impl Run<'_, '_> {
         if bad.is_empty() {
             return;
         }
-        let inodes: BTreeSet<Ino> = bad.iter().flat_map(|bad| bad.inodes()).copied().collect();
-        let go_on = &mut || ControlFlow::Continue(());
-        let paths = self.scrub.names.paths_of(&inodes, go_on);
+        let mut inodes: BTreeMap<Option<String>, BTreeSet<Ino>> = BTreeMap::new();
+        for bad in &bad {
+            let of = inodes.entry(bad.snapshot.clone()).or_default();
+            of.extend(bad.inodes());
+        }
+        let all = inodes
+            .into_iter()
+            .map(|(snapshot, inodes)| {
+                let paths = (self.scrub.paths)(snapshot.as_deref(), &inodes);
+                (snapshot, paths)
+            })
+            .collect::<BTreeMap<_, _>>();
         for mut bad in bad {
+            let paths = &all[&bad.snapshot];
             let of_bad = bad.inodes().iter();
             bad.paths = of_bad.filter_map(|ino| paths.get(ino).cloned()).collect();
             self.note(bad);
@@ -39,31 +48,45 @@ impl Run<'_, '_> {
 impl Scrub<'_> {
     /// A damaged block, which is mended if that can be.
     fn bad(&self, wanted: &Wanted, error: &Error) -> BadBlock {
-        let (part, mended) = match wanted.content {
+        let (mut part, mut mended, mut past) = (BadPart::Structure, false, None);
+        match wanted.content {
             Content::Page { ino, .. } => {
                 let inode = self.names.inodes.inode(ino).ok();
                 let page = inode.as_ref().and_then(|inode| self.page(inode, wanted));
-                let mended = match (&inode, page) {
-                    (Some(inode), Some(page)) => self.mend_page(inode, page, wanted),
-                    _ => false,
-                };
+                if let (Some(inode), Some(page)) = (&inode, page) {
+                    mended = self.mend_page(inode, page, wanted);
+                }
                 let offset = page.map(|page| page * dure_store::units::BLOCK_BYTES_U64);
                 let ino = inode.map_or(ino, |inode| {
                     let attributes = inode.inode().attributes();
                     attributes.xattr_owner()
                 });
-                (BadPart::Page { ino, offset }, mended)
+                part = BadPart::Page { ino, offset };
             }
             Content::Image { nid, .. } => {
                 let inodes = self.inodes_of(nid, wanted);
-                (BadPart::Node { inodes }, self.mend_node(nid, wanted))
+                part = BadPart::Node { inodes };
+                mended = self.mend_node(nid, wanted);
             }
-        };
+            Content::PastPage { past: id, ino, .. } => {
+                part = BadPart::Page { ino, offset: None };
+                past = Some(id);
+            }
+            Content::PastImage { past: id, nid } => {
+                let inodes = self.owner_in(nid, wanted).into_iter().collect();
+                part = BadPart::Node { inodes };
+                past = Some(id);
+            }
+            Content::Own => {}
+        }
+        let snapshots = self.store.snapshots.list();
+        let snapshot = snapshots.into_iter().find(|one| Some(one.id) == past);
         BadBlock {
             block: wanted.block,
             part,
             why: error.to_string(),
             paths: Vec::new(),
+            snapshot: snapshot.map(|one| one.name),
             mended,
         }
     }

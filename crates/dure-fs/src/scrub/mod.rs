@@ -20,14 +20,18 @@
 mod bad;
 mod mend;
 mod pace;
+mod past;
 mod report;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod wanted;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use dure_store::packs::Table;
-use dure_store::units::{SegNo, to_u64};
+use dure_store::units::{Ino, SegNo, to_u64};
 use dure_store::{Damage, Scrubbed, Store};
 use dure_sync::canary::Rule;
 use dure_sync::clock;
@@ -41,14 +45,22 @@ use crate::cleaner::Cleaner;
 use crate::error::Result;
 use crate::namespace::Names;
 
+/// Segments whose nodes are read before their blocks are: 16 MiB.
+const SEGMENTS_TOGETHER: usize = 8;
+
 /// What is told of progress, and says whether to go on.
 type GoOn<'g> = dyn FnMut(&ScrubProgress<'_>) -> ControlFlow<()> + 'g;
+
+/// Paths that lead to inodes, now or in the snapshot of this name.
+type Paths<'p> = dyn Fn(Option<&str>, &BTreeSet<Ino>) -> BTreeMap<Ino, Vec<u8>> + 'p;
 
 /// What a scrub needs of a volume.
 pub(crate) struct Scrub<'v> {
     pub(crate) store: &'v Store,
     pub(crate) cleaner: &'v Cleaner,
     pub(crate) names: &'v Names,
+    /// Finds paths to inodes, now or in a snapshot.
+    pub(crate) paths: &'v Paths<'v>,
     /// What did not verify is looked at again.
     pub(crate) rule: Rule,
 }
@@ -164,6 +176,7 @@ impl Run<'_, '_> {
             part: BadPart::Structure,
             why: damage.error.to_string(),
             paths: Vec::new(),
+            snapshot: None,
             mended,
         });
     }
@@ -207,16 +220,15 @@ impl Run<'_, '_> {
             if flow.is_break() {
                 return Ok(flow);
             }
-            for segment in segments {
-                let flow = self.segment(&segment, &mut stream)?;
+            let mut pasts = past::Pasts::of(store);
+            for some in segments.chunks(SEGMENTS_TOGETHER) {
+                let flow = self.some_segments(some, &mut pasts, &mut stream)?;
                 if flow.is_break() {
-                    self.end_all(&mut stream);
                     return Ok(flow);
                 }
             }
             next = end;
         }
-        self.end_all(&mut stream);
         Ok(ControlFlow::Continue(()))
     }
 

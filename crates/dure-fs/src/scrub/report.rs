@@ -102,7 +102,9 @@ pub struct BadBlock {
     /// Paths from the root of what is concerned, without a slash in front; none where nothing has a
     /// name.
     pub paths: Vec<Vec<u8>>,
-    /// Its content was written elsewhere, from memory.
+    /// The snapshot that it is of, if nothing else needs the block.
+    pub snapshot: Option<String>,
+    /// Its content was written elsewhere, from memory or from a snapshot.
     pub mended: bool,
 }
 

@@ -5,15 +5,18 @@ use std::ops::ControlFlow;
 
 use dure_block::{BlockBuf, UnderWay};
 use dure_store::space::SegmentInUse;
-use dure_store::units::{BLOCK_BYTES, BlockNo, to_u64, to_usize};
+use dure_store::units::{BLOCK_BYTES, BlockNo, SegNo, to_u64, to_usize};
 use dure_sync::clock;
 
-use super::wanted::Wanted;
+use super::past::Pasts;
+use super::wanted::{Found, Wanted};
 use super::{Run, ScrubCursor, ScrubStage};
 use crate::error::Result;
 
 /// Blocks that nobody wants, read with their neighbours rather than made a gap between requests.
 const GAP_BLOCKS: u64 = 16;
+/// Nodes that are read together while others are quiet.
+const NODES_TOGETHER: usize = 64;
 
 /// Requests under way, the oldest first.
 #[derive(Debug, Default)]
@@ -45,20 +48,75 @@ fn together(wanted: &[Wanted], most: usize) -> usize {
     count
 }
 
+/// At a segment.
+fn in_main(segment: SegNo) -> ScrubCursor {
+    ScrubCursor {
+        stage: ScrubStage::Main,
+        index: u64::from(segment.0),
+    }
+}
+
 impl Run<'_, '_> {
-    /// Begins to read what counts of a segment, and compares what was begun before.
-    pub(super) fn segment(
+    /// Reads and compares what counts of some neighbouring segments.
+    pub(super) fn some_segments(
         &mut self,
-        segment: &SegmentInUse,
+        segments: &[SegmentInUse],
+        pasts: &mut Pasts,
         stream: &mut Stream,
     ) -> Result<ControlFlow<()>> {
         self.scrub.store.check_running()?;
-        if segment.blocks.is_empty() {
-            return Ok(ControlFlow::Continue(()));
+        self.read_nodes(segments);
+        let before = self.requests();
+        let found: Vec<Found> = segments
+            .iter()
+            .map(|segment| self.scrub.wanted(&segment.blocks, pasts))
+            .collect();
+        self.pace.note_own(self.requests() - before);
+        let flow = segments.iter().zip(&found).try_for_each(|(segment, found)| {
+            self.count_segment(segment.blocks.len(), found);
+            self.segment(segment.segment, &found.wanted, stream)
+        });
+        while !stream.requests.is_empty() {
+            self.end_oldest(stream);
         }
-        let found = self.nodes_and_wanted(segment);
-        self.count_segment(segment.blocks.len(), &found);
-        let mut wanted = &found.wanted[..];
+        if flow.is_break() && !self.found.is_empty() {
+            let first = segments.first().map_or(0, |segment| segment.segment.0);
+            // What was under way.
+            let _ends_anyway = self.tell(Some(in_main(SegNo(first))));
+        }
+        Ok(flow)
+    }
+
+    /// Reads the nodes that say what these segments hold. None of the scrub's requests is under way,
+    /// so those that are counted meanwhile are for nodes.
+    fn read_nodes(&mut self, segments: &[SegmentInUse]) {
+        let blocks = segments.iter().flat_map(|segment| &segment.blocks);
+        let nids = self.scrub.absent_nodes(blocks);
+        let mut rest = &nids[..];
+        while !rest.is_empty() {
+            let turn = self.pace.turn(&self.scrub.store.region.counters(), 0);
+            let most = if turn.depth == 1 { 1 } else { NODES_TOGETHER };
+            let (now, later) = rest.split_at(most.min(rest.len()));
+            rest = later;
+            let (start, before) = (clock::monotonic_ns(), self.requests());
+            self.scrub.read_nodes(now);
+            self.pace.note_own(self.requests() - before);
+            let took = clock::monotonic_ns() - start;
+            self.pace.rest(to_u64(now.len()), took);
+        }
+    }
+
+    fn requests(&self) -> u64 {
+        super::pace::requests(&self.scrub.store.region.counters())
+    }
+
+    /// Begins to read what counts of a segment, and compares what was begun before.
+    fn segment(
+        &mut self,
+        segment: SegNo,
+        mut wanted: &[Wanted],
+        stream: &mut Stream,
+    ) -> ControlFlow<()> {
         while !wanted.is_empty() {
             let counters = self.scrub.store.region.counters();
             let turn = self.pace.turn(&counters, stream.requests.len());
@@ -71,28 +129,10 @@ impl Run<'_, '_> {
             if turn.depth == 1 {
                 self.end_oldest(stream);
             }
-            // What is under way of the segment is compared in any case.
-            let cursor = ScrubCursor {
-                stage: ScrubStage::Main,
-                index: u64::from(segment.segment.0),
-            };
-            let flow = self.tell(Some(cursor));
-            if flow.is_break() {
-                return Ok(flow);
-            }
+            // The segment of what is under way: a scrub that goes on reads it again.
+            self.tell(Some(in_main(segment)))?;
         }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    /// What the blocks of a segment hold. Requests for nodes meanwhile are the scrub's own, for the
-    /// most part.
-    fn nodes_and_wanted(&mut self, segment: &SegmentInUse) -> super::wanted::Found {
-        let counters = || super::pace::requests(&self.scrub.store.region.counters());
-        let before = counters();
-        let found = self.scrub.wanted(&segment.blocks);
-        let own = counters().saturating_sub(before);
-        self.pace.note_own(own);
-        found
+        ControlFlow::Continue(())
     }
 
     fn begin(&mut self, wanted: Vec<Wanted>, stream: &mut Stream) {
@@ -141,12 +181,5 @@ impl Run<'_, '_> {
         stream.free.push(buf);
         self.doubt(doubted);
         self.pace.rest(blocks, took);
-    }
-
-    /// Waits for all requests.
-    pub(super) fn end_all(&mut self, stream: &mut Stream) {
-        while !stream.requests.is_empty() {
-            self.end_oldest(stream);
-        }
     }
 }

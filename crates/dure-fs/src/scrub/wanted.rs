@@ -27,6 +27,7 @@ use dure_store::space::InUse;
 use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid};
 
 use super::Scrub;
+use super::past::Pasts;
 use crate::cleaner::Owned;
 
 /// A block, and what it is to hold.
@@ -47,6 +48,12 @@ pub(super) enum Content {
     },
     /// The image of a node.
     Image { nid: Nid, entry: NatEntry },
+    /// A page of a file of the snapshot with this number.
+    PastPage { past: u64, ino: Ino, slot: Slot },
+    /// The image of a node of such a snapshot.
+    PastImage { past: u64, nid: Nid },
+    /// A table of the snapshots, or a pair kept for one.
+    Own,
 }
 
 /// What is known of blocks of a segment.
@@ -61,25 +68,38 @@ pub(super) struct Found {
 }
 
 impl Scrub<'_> {
-    /// What blocks of a segment are to hold, ascending. Reads the nodes that are not in memory.
-    pub(super) fn wanted(&self, blocks: &[InUse]) -> Found {
-        let mut found = Found::default();
+    /// The nodes that own pages among these blocks and are not in memory, ascending.
+    pub(super) fn absent_nodes<'b>(&self, blocks: impl Iterator<Item = &'b InUse>) -> Vec<Nid> {
         let of_slot = |block: &&InUse| block.live && block.owner.kind == OWNER_SLOT;
-        let mut nids: Vec<Nid> = blocks
-            .iter()
-            .filter(of_slot)
-            .map(|block| Nid(block.owner.nid.get()))
-            .collect();
+        let owners = blocks.filter(of_slot);
+        let mut nids: Vec<Nid> = owners.map(|block| Nid(block.owner.nid.get())).collect();
         nids.sort_unstable();
         nids.dedup();
-        self.store.preload(nids);
+        nids.retain(|nid| self.store.nodes.get(*nid).is_none());
+        nids
+    }
+
+    /// Puts these nodes in memory.
+    pub(super) fn read_nodes(&self, nids: &[Nid]) {
+        match nids {
+            // A node that cannot be read is found where its image lies.
+            [nid] => drop(self.cleaner.node_if_alive(*nid)),
+            _ => self.store.preload(nids.iter().copied()),
+        }
+    }
+
+    /// What blocks of a segment are to hold, ascending. Reads the nodes that are not in memory.
+    pub(super) fn wanted(&self, blocks: &[InUse], pasts: &mut Pasts) -> Found {
+        let mut found = Found::default();
         let same = |a: &InUse, b: &InUse| {
             (a.live, a.owner.kind, a.owner.nid, a.owner.granule)
                 == (b.live, b.owner.kind, b.owner.nid, b.owner.granule)
         };
         for group in blocks.chunk_by(same) {
             match group[0].owner.kind {
-                _ if !group[0].live => {}
+                _ if !group[0].live => group
+                    .iter()
+                    .for_each(|block| self.past(block, pasts, &mut found)),
                 OWNER_SLOT => self.pages_of(group, &mut found),
                 OWNER_NODE => group
                     .iter()
@@ -133,7 +153,7 @@ impl Scrub<'_> {
     /// Compares what was read of a block.
     pub(super) fn compare(&self, wanted: &Wanted, bytes: &[u8]) -> Result<()> {
         match wanted.content {
-            Content::Page { ino, slot, .. } => {
+            Content::Page { ino, slot, .. } | Content::PastPage { ino, slot, .. } => {
                 let (want, got) = (slot.crc.get(), crc32c(bytes));
                 let what = format_args!("checksum of a page of inode {ino}");
                 match want == got {
@@ -146,10 +166,11 @@ impl Scrub<'_> {
                     }),
                 }
             }
-            Content::Image { nid, .. } => {
+            Content::Image { nid, .. } | Content::PastImage { nid, .. } => {
                 let seed = self.store.layout.crc_seed;
                 NodeImage::open(bytes, nid, wanted.block, seed).map(drop)
             }
+            Content::Own => self.store.check_own(wanted.block, bytes),
         }
     }
 
@@ -161,6 +182,10 @@ impl Scrub<'_> {
                 matches!(now, Ok(Some((now, slots))) if now == ino && slots[0] == Some(slot))
             }
             Content::Image { nid, entry } => self.store.nat.entry(nid).ok() == Some(entry),
+            Content::PastPage { past, .. } | Content::PastImage { past, .. } => {
+                self.store.has_past(past)
+            }
+            Content::Own => self.store.snapshots.own().contains(&wanted.block),
         }
     }
 
@@ -179,7 +204,7 @@ impl Scrub<'_> {
                     .placement
                     .read_page(slot, &mut bytes, || "checksum of a page".into())
             }
-            Content::Image { .. } => self
+            _ => self
                 .store
                 .region
                 .read(wanted.block, &mut bytes)

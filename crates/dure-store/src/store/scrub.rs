@@ -73,7 +73,7 @@ impl Damage {
 /// What one step of a scrub read.
 #[derive(Debug, Default)]
 pub struct Scrubbed {
-    /// Blocks read.
+    /// Blocks read: those of pairs that were ever written.
     pub blocks: u64,
     /// Structures that were compared.
     pub compared: u64,
@@ -187,10 +187,7 @@ impl Store {
         let first = self.pair_start(table, start);
         let mut bytes = vec![0; to_usize(2 * (last - start + 1)) * BLOCK_BYTES];
         let read = self.region.read(BlockNo(first), &mut bytes).is_ok();
-        let mut scrubbed = Scrubbed {
-            blocks: 2 * (last - start + 1),
-            ..Scrubbed::default()
-        };
+        let mut scrubbed = Scrubbed::default();
         for index in start..=last {
             let pair = PairIndex { table, index };
             let SlotCode::Slot(slot) = self.nat.packs.code(pair) else {
@@ -205,6 +202,7 @@ impl Store {
             let place = Place::Pair(pair);
             scrubbed.compare(place, self.pair_start(table, index), found);
         }
+        scrubbed.blocks = 2 * scrubbed.compared;
         Some((end, scrubbed))
     }
 

@@ -149,7 +149,10 @@ fn serve_logged(
     drop(file_system);
     let volume = session.volume();
     let observed = Observed::new(volume.clone(), mounted, Some(grows));
-    let snapshots = observed.snapshot_mounts.clone();
+    let (snapshots, scrubs) = (
+        observed.snapshot_mounts.clone(),
+        observed.scrubs.clone(),
+    );
     let metrics = metrics(args, &observed);
     let live = address
         .context("its socket")
@@ -170,9 +173,11 @@ fn serve_logged(
         let _ = writeln!(std::io::stdout(), "{on}");
     }
     let watch = Watch::begin(&volume);
+    scrubs.go_on(volume.file_system());
     let served = session.run();
     drop(metrics);
     snapshots.end();
+    scrubs.suspend();
     let closed = volume.file_system().close();
     drop(watch);
     log::said(
