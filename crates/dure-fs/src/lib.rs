@@ -38,7 +38,9 @@ pub use file::{
 };
 pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
 pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};
-pub use scrub::{BadBlock, BadPart, ScrubCounts, ScrubCursor, ScrubOptions, ScrubProgress, ScrubStage};
+pub use scrub::{
+    BadBlock, BadPart, ScrubCounts, ScrubCursor, ScrubOptions, ScrubProgress, ScrubStage,
+};
 pub use volume::{
     Absorbed, AccessTime, Activity, Background, CrashGuarantee, DataMode, DirtyLimit, FileSystem,
     FsyncScope, MountOptions, NvramAbsorb, NvramLow, NvramOptions, PageCaching, Preset, RangeWait,

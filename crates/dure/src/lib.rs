@@ -78,9 +78,9 @@ pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
     AccessTime, ActiveLogs, Advice, AllocPolicy, AllocateMode, Background, BadBlock, BadPart,
-    CrashGuarantee, DataMode, Extents, FileKind, FlushRule, FormatOptions, FsyncScope, MountOptions,
-    Numa, NumaPolicy, RecordPolicy, RenameMode, ScrubCounts, ScrubCursor, ScrubOptions,
-    ScrubProgress, ScrubStage, SnapshotInfo, Statistics, XattrMode,
+    CrashGuarantee, DataMode, Extents, FileKind, FlushRule, FormatOptions, FsyncScope,
+    MountOptions, Numa, NumaPolicy, RecordPolicy, RenameMode, ScrubCounts, ScrubCursor,
+    ScrubOptions, ScrubProgress, ScrubStage, SnapshotInfo, Statistics, XattrMode,
 };
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};

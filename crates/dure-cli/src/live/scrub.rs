@@ -24,7 +24,7 @@ use crate::log::{self, Level};
 const REPORT: u8 = 15;
 /// Rank of the thread's handle, held while the report is taken.
 const THREAD: u8 = 14;
-/// Damaged blocks of a report.
+/// Damaged blocks of a report, and of the log.
 const BAD_MAX: usize = 1000;
 /// Between two writes of the file.
 const EVERY_NS: u64 = 10_000_000_000;
@@ -134,9 +134,7 @@ impl Scrubs {
     /// Ends the thread before the volume is closed. A scrub that ran goes on at the next mount.
     pub(crate) fn suspend(&self) {
         self.end(&mut self.thread.lock());
-        if self.numbers().is_some() {
-            self.shared.keep();
-        }
+        self.shared.keep();
     }
 
     fn end(&self, thread: &mut Option<thread::JoinHandle<()>>) {
@@ -178,15 +176,16 @@ impl Shared {
     }
 
     fn note(&self, now: &ScrubProgress<'_>, before: &ScrubNumbers) {
-        let rows: Vec<BadRow> = now.found.iter().map(BadRow::of).collect();
+        let mut rows: Vec<BadRow> = now.found.iter().map(BadRow::of).collect();
+        let room = BAD_MAX.saturating_sub(self.report.lock().bad.len());
+        let left_out = rows.split_off(room.min(rows.len())).len();
         for row in &rows {
             log::write(Level::Error, &format!("scrub: {row}"));
         }
         let mut report = self.report.lock();
         report.counts = before.and(&now.counts);
-        let room = BAD_MAX.saturating_sub(report.bad.len()).min(rows.len());
-        report.bad_left_out += u64::try_from(rows.len() - room).unwrap_or(0);
-        report.bad.extend(rows.into_iter().take(room));
+        report.bad_left_out += u64::try_from(left_out).unwrap_or(0);
+        report.bad.extend(rows);
         match now.cursor {
             Some(cursor) => report.cursor = cursor.to_string(),
             None => {
@@ -209,6 +208,9 @@ impl Shared {
     fn keep(&self) {
         let Some(place) = &self.place else { return };
         let report = self.report.lock().clone();
+        if report.state == ScrubState::Never {
+            return;
+        }
         if let Err(error) = place.write(report) {
             let lost = "the next mount will not know how far the scrub is";
             log::write(Level::Warning, &format!("scrub: {lost}: {error:#}"));

@@ -62,7 +62,10 @@ const CONFLICTS: Statuses = &[
 
 /// As of a check.
 const SCRUB: Statuses = &[
-    (exit::OK, "nothing is known to be damaged; or, without --wait, it was started"),
+    (
+        exit::OK,
+        "nothing is known to be damaged; or, without --wait, it was started",
+    ),
     (exit::CHECK_REPAIRED, "what was damaged was mended"),
     (exit::CHECK_ERRORS_LEFT, "something is damaged"),
     (
@@ -219,12 +222,10 @@ pub(super) const PAGES: &[Page] = &[
     ),
     page(
         "scrub start",
-        &[
-            (
-                "All of it now, at 100 MiB a second",
-                "dure scrub start --wait --rate 100 /srv/data",
-            ),
-        ],
+        &[(
+            "All of it now, at 100 MiB a second",
+            "dure scrub start --wait --rate 100 /srv/data",
+        )],
         SCRUB,
     ),
     page(

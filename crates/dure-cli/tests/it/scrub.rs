@@ -56,7 +56,10 @@ fn a_flipped_bit_is_named_by_path() {
     let m = text(&mount.0).to_owned();
     assert!(printed(&["scrub", "status", &m]).contains("no scrub yet"));
     let said = printed(&["scrub", "start", "--wait", &m]);
-    assert!(said.contains("complete") && said.contains("0 damaged"), "{said}");
+    assert!(
+        said.contains("complete") && said.contains("0 damaged"),
+        "{said}"
+    );
     flip(&image, 321);
     let bad = dure(&["scrub", "start", "--wait", text(&image)]);
     let said = String::from_utf8_lossy(&bad.stdout).into_owned();
@@ -99,7 +102,10 @@ fn a_pause_and_a_remount_keep_the_place() {
     assert_eq!(reached.unwrap()["state"], "running");
     assert!(printed(&["scrub", "pause", &m]).contains("paused"));
     let paused = status(&m);
-    assert!(paused["cursor"].as_str().unwrap().starts_with("main:"), "{paused}");
+    assert!(
+        paused["cursor"].as_str().unwrap().starts_with("main:"),
+        "{paused}"
+    );
     mount.end();
     let mount = Mounted::new(&image, "m", "");
     assert_eq!(status(&m), paused);
@@ -109,7 +115,10 @@ fn a_pause_and_a_remount_keep_the_place() {
     let mount = Mounted::new(&image, "m", "");
     assert_eq!(status(&m)["state"], "running");
     let said = printed(&["scrub", "start", "--wait", &m]);
-    assert!(said.contains("complete") && said.contains("0 damaged"), "{said}");
+    assert!(
+        said.contains("complete") && said.contains("0 damaged"),
+        "{said}"
+    );
     let whole = status(&m);
     assert_eq!(whole["started"], paused["started"]);
     assert!(whole["compared"].as_u64().unwrap() >= 4000, "{whole}");
@@ -122,7 +131,9 @@ fn a_volume_that_is_not_mounted_is_refused_with_advice() {
     let image = volume(folder.path());
     let why = refused(&["scrub", "start", text(&image)]);
     assert!(why.contains("dure check --data"), "{why}");
-    let usage = program().args(["scrub", "start", "--rate", "0", "x"]).output();
+    let usage = program()
+        .args(["scrub", "start", "--rate", "0", "x"])
+        .output();
     assert_eq!(usage.unwrap().status.code(), Some(16));
 }
 

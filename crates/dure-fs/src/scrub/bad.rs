@@ -1,6 +1,6 @@
 //! What is damaged, by name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use dure_store::error::Error;
 use dure_store::format::node::{MAGIC, NodeHeader, NodeKind};
@@ -11,48 +11,50 @@ use super::wanted::{Content, Wanted};
 use super::{BadBlock, BadPart, Run, Scrub};
 use crate::inode::InodeRef;
 
+/// Damaged blocks whose paths are looked for: all directories are listed for that.
+const NAMED_MAX: u64 = 1000;
+
 impl Run<'_, '_> {
     /// Looks again at blocks that did not verify; notes, mends and names those that are damaged.
     pub(super) fn doubt(&mut self, doubted: Vec<(Wanted, Error)>) {
-        let mut bad = Vec::new();
         for (wanted, error) in doubted {
-            match self.scrub.look_again(&wanted, error) {
-                None => self.counts.replaced += 1,
-                Some(error) => bad.push(self.scrub.bad(&wanted, &error)),
+            let Some(error) = self.scrub.look_again(&wanted, error) else {
+                self.counts.replaced += 1;
+                continue;
+            };
+            let is_named = self.counts.bad < NAMED_MAX;
+            let mut bad = self.scrub.bad(&wanted, &error, is_named);
+            if is_named {
+                self.name(&mut bad);
             }
-        }
-        if bad.is_empty() {
-            return;
-        }
-        let mut inodes: BTreeMap<Option<String>, BTreeSet<Ino>> = BTreeMap::new();
-        for bad in &bad {
-            let of = inodes.entry(bad.snapshot.clone()).or_default();
-            of.extend(bad.inodes());
-        }
-        let all = inodes
-            .into_iter()
-            .map(|(snapshot, inodes)| {
-                let paths = (self.scrub.paths)(snapshot.as_deref(), &inodes);
-                (snapshot, paths)
-            })
-            .collect::<BTreeMap<_, _>>();
-        for mut bad in bad {
-            let paths = &all[&bad.snapshot];
-            let of_bad = bad.inodes().iter();
-            bad.paths = of_bad.filter_map(|ino| paths.get(ino).cloned()).collect();
             self.note(bad);
         }
+    }
+
+    /// Finds the paths of what is damaged.
+    fn name(&mut self, bad: &mut BadBlock) {
+        let key = |ino: &Ino| (bad.snapshot.clone(), *ino);
+        let is_unknown = |ino: &&Ino| !self.known.contains_key(&key(ino));
+        let unknown: BTreeSet<Ino> = bad.inodes().iter().filter(is_unknown).copied().collect();
+        if !unknown.is_empty() {
+            let mut paths = (self.scrub.paths)(bad.snapshot.as_deref(), &unknown);
+            let found = unknown.iter().map(|ino| (key(ino), paths.remove(ino)));
+            self.known.extend(found);
+        }
+        let paths = bad.inodes().iter().map(|ino| self.known.get(&key(ino)));
+        bad.paths = paths.flatten().flatten().cloned().collect();
     }
 }
 
 impl Scrub<'_> {
     /// A damaged block, which is mended if that can be.
-    fn bad(&self, wanted: &Wanted, error: &Error) -> BadBlock {
+    fn bad(&self, wanted: &Wanted, error: &Error, is_named: bool) -> BadBlock {
         let (mut part, mut mended, mut past) = (BadPart::Structure, false, None);
         match wanted.content {
             Content::Page { ino, .. } => {
                 let inode = self.names.inodes.inode(ino).ok();
-                let page = inode.as_ref().and_then(|inode| self.page(inode, wanted));
+                let named = inode.as_ref().filter(|_| is_named);
+                let page = named.and_then(|inode| self.page(inode, wanted));
                 if let (Some(inode), Some(page)) = (&inode, page) {
                     mended = self.mend_page(inode, page, wanted);
                 }
@@ -99,7 +101,11 @@ impl Scrub<'_> {
     /// The inodes that a damaged node concerns: from memory, or else as its image says, if that has
     /// its number still.
     fn inodes_of(&self, nid: Nid, wanted: &Wanted) -> Vec<Ino> {
-        let known = self.store.nodes.get(nid).map(|node| (node.kind, node.owner));
+        let known = self
+            .store
+            .nodes
+            .get(nid)
+            .map(|node| (node.kind, node.owner));
         let Content::Image { entry, .. } = wanted.content else {
             return Vec::new();
         };

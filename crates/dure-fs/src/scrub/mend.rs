@@ -68,7 +68,9 @@ impl Scrub<'_> {
         }
         let entries = nids.map_while(|nid| Some((nid, self.store.nat.entry(nid).ok()?)));
         let mut images = entries.filter(|(_, entry)| !entry.block().is_none());
-        let found = images.next().map(|(nid, _)| self.cleaner.node_if_alive(nid));
+        let found = images
+            .next()
+            .map(|(nid, _)| self.cleaner.node_if_alive(nid));
         let Some(Ok(Some(node))) = found else {
             return false;
         };

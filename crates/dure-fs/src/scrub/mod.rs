@@ -30,7 +30,9 @@ mod wanted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use dure_store::error::Result;
 use dure_store::packs::Table;
+use dure_store::space::SegmentInUse;
 use dure_store::units::{Ino, SegNo, to_u64};
 use dure_store::{Damage, Scrubbed, Store};
 use dure_sync::canary::Rule;
@@ -42,11 +44,12 @@ pub use self::report::{
 
 use self::pace::Pace;
 use crate::cleaner::Cleaner;
-use crate::error::Result;
 use crate::namespace::Names;
 
-/// Segments whose nodes are read before their blocks are: 16 MiB.
-const SEGMENTS_TOGETHER: usize = 8;
+/// Segments whose nodes are read before their blocks are, at most: 64 MiB.
+const SEGMENTS_TOGETHER: usize = 32;
+/// And as many nodes, as far as they are of several segments.
+const NODES_TOGETHER: usize = 256;
 
 /// What is told of progress, and says whether to go on.
 type GoOn<'g> = dyn FnMut(&ScrubProgress<'_>) -> ControlFlow<()> + 'g;
@@ -71,6 +74,8 @@ struct Run<'r, 'v> {
     pace: Pace,
     counts: ScrubCounts,
     found: Vec<BadBlock>,
+    /// Paths that were looked for, now and in snapshots.
+    known: BTreeMap<(Option<String>, Ino), Option<Vec<u8>>>,
     go_on: &'r mut GoOn<'r>,
 }
 
@@ -86,6 +91,7 @@ impl Scrub<'_> {
                 ..ScrubCounts::default()
             },
             found: Vec::new(),
+            known: BTreeMap::new(),
             go_on,
         };
         run.all(from)?;
@@ -105,6 +111,19 @@ impl Scrub<'_> {
         written(ScrubStage::Nat, Table::Nat)
             + written(ScrubStage::Sit, Table::Sit)
             + self.store.space.blocks_in_use(SegNo(segment))
+    }
+}
+
+impl Scrub<'_> {
+    /// How many of these segments, from the first on, have their nodes read together.
+    fn together(&self, segments: &[SegmentInUse]) -> usize {
+        let mut nodes = 0;
+        let fits = |segment: &&SegmentInUse| {
+            nodes += self.absent_nodes(segment.blocks.iter()).len();
+            nodes <= NODES_TOGETHER
+        };
+        let some = segments.iter().take(SEGMENTS_TOGETHER);
+        some.take_while(fits).count().max(1)
     }
 }
 
@@ -221,7 +240,10 @@ impl Run<'_, '_> {
                 return Ok(flow);
             }
             let mut pasts = past::Pasts::of(store);
-            for some in segments.chunks(SEGMENTS_TOGETHER) {
+            let mut rest = &segments[..];
+            while !rest.is_empty() {
+                let (some, later) = rest.split_at(self.scrub.together(rest));
+                rest = later;
                 let flow = self.some_segments(some, &mut pasts, &mut stream)?;
                 if flow.is_break() {
                     return Ok(flow);

@@ -68,7 +68,10 @@ fn slot_in(image: &NodeImage, nid: Nid, owner: &SummaryEntry) -> Option<(Ino, Sl
         NodeKind::Inode => {
             let ino = Ino::of_data(nid, owner.granule)?;
             let record = image.inode(ino.index());
-            record.attributes.is_regular().then_some((ino, INODE_BODY))?
+            record
+                .attributes
+                .is_regular()
+                .then_some((ino, INODE_BODY))?
         }
         _ => return None,
     };
@@ -123,7 +126,10 @@ impl Scrub<'_> {
                 return None;
             }
             let mut bytes = [0; BLOCK_BYTES];
-            let read = self.store.placement.read_page(&other, &mut bytes, String::new);
+            let read = self
+                .store
+                .placement
+                .read_page(&other, &mut bytes, String::new);
             read.ok().map(|()| bytes)
         })
     }

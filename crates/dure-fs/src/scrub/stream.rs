@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use dure_block::{BlockBuf, UnderWay};
+use dure_store::error::Result;
 use dure_store::space::SegmentInUse;
 use dure_store::units::{BLOCK_BYTES, BlockNo, SegNo, to_u64, to_usize};
 use dure_sync::clock;
@@ -11,7 +12,6 @@ use dure_sync::clock;
 use super::past::Pasts;
 use super::wanted::{Found, Wanted};
 use super::{Run, ScrubCursor, ScrubStage};
-use crate::error::Result;
 
 /// Blocks that nobody wants, read with their neighbours rather than made a gap between requests.
 const GAP_BLOCKS: u64 = 16;
@@ -72,10 +72,13 @@ impl Run<'_, '_> {
             .map(|segment| self.scrub.wanted(&segment.blocks, pasts))
             .collect();
         self.pace.note_own(self.requests() - before);
-        let flow = segments.iter().zip(&found).try_for_each(|(segment, found)| {
-            self.count_segment(segment.blocks.len(), found);
-            self.segment(segment.segment, &found.wanted, stream)
-        });
+        let flow = segments
+            .iter()
+            .zip(&found)
+            .try_for_each(|(segment, found)| {
+                self.count_segment(segment.blocks.len(), found);
+                self.segment(segment.segment, &found.wanted, stream)
+            });
         while !stream.requests.is_empty() {
             self.end_oldest(stream);
         }

@@ -199,11 +199,10 @@ impl Scrub<'_> {
         }
         let mut bytes = [0; BLOCK_BYTES];
         let read = match &wanted.content {
-            Content::Page { slot, .. } => {
-                self.store
-                    .placement
-                    .read_page(slot, &mut bytes, || "checksum of a page".into())
-            }
+            Content::Page { slot, .. } => self
+                .store
+                .placement
+                .read_page(slot, &mut bytes, || "checksum of a page".into()),
             _ => self
                 .store
                 .region

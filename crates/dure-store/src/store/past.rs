@@ -76,11 +76,7 @@ impl Store {
     /// `Corrupt`: it is none of these.
     pub fn check_own(&self, block: BlockNo, bytes: &[u8]) -> Result<()> {
         let open = |kind| pair::open_slot(bytes, block.0, 0, kind, self.layout.crc_seed);
-        let kinds = [
-            pair_kind::KEPT,
-            pair_kind::KEPT_LIST,
-            pair_kind::SNAPSHOTS,
-        ];
+        let kinds = [pair_kind::KEPT, pair_kind::KEPT_LIST, pair_kind::SNAPSHOTS];
         match kinds.into_iter().any(|kind| open(kind).is_ok()) {
             true => Ok(()),
             false => Err(Error::Corrupt {

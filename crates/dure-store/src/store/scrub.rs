@@ -298,4 +298,3 @@ impl Store {
         Ok(true)
     }
 }
-

@@ -149,10 +149,7 @@ fn serve_logged(
     drop(file_system);
     let volume = session.volume();
     let observed = Observed::new(volume.clone(), mounted, Some(grows));
-    let (snapshots, scrubs) = (
-        observed.snapshot_mounts.clone(),
-        observed.scrubs.clone(),
-    );
+    let (snapshots, scrubs) = (observed.snapshot_mounts.clone(), observed.scrubs.clone());
     let metrics = metrics(args, &observed);
     let live = address
         .context("its socket")
