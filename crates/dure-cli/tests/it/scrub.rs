@@ -75,11 +75,61 @@ fn a_flipped_bit_is_named_by_path() {
     assert!(info.contains("scrub: block"), "the log has it: {info}");
     let top: Value = serde_json::from_str(&printed(&["top", "--once", "--json", &m])).unwrap();
     assert_eq!(top["scrub"]["bad_blocks"], 1);
-    assert!(fs::read(mount.path("directory/file")).is_err());
     // Written anew, it is in order.
     fs::write(mount.path("directory/file"), "new").unwrap();
     let said = printed(&["scrub", "start", "--wait", &m]);
     assert!(said.contains("0 damaged"), "{said}");
+    mount.end();
+}
+
+#[test]
+fn what_is_behind_a_damaged_page_is_not_read_as_zeroes() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = filled(folder.path(), 500);
+    flip(&image, 321);
+    let mount = Mounted::new(&image, "m", "");
+    let file = File::open(mount.path("directory/file")).unwrap();
+    let mut bytes = vec![0; PAGE];
+    for number in 0..500 {
+        let read = file.read_exact_at(&mut bytes, number * 4096);
+        match number {
+            321 => assert_eq!(read.unwrap_err().raw_os_error(), Some(5)),
+            _ => assert!(read.is_ok() && bytes == page(number), "page {number}"),
+        }
+    }
+    assert!(fs::read(mount.path("directory/file")).is_err());
+    drop(file);
+    mount.end();
+}
+
+#[test]
+fn a_page_in_memory_mends_its_block() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let mount = Mounted::new(&image, "m", "");
+    // Pages that were written stay in memory.
+    let bytes: Vec<u8> = (0..500).flat_map(page).collect();
+    fs::write(mount.path("file"), &bytes).unwrap();
+    File::open(mount.path("file")).unwrap().sync_all().unwrap();
+    flip(&image, 321);
+    let m = text(&mount.0).to_owned();
+    let mended = dure(&["scrub", "start", "--wait", &m]);
+    let said = String::from_utf8_lossy(&mended.stdout).into_owned();
+    assert_eq!(mended.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("/file, offset") && said.contains("; mended"),
+        "{said}"
+    );
+    mount.end();
+    printed(&["check", "--data", text(&image)]);
+    let mount = Mounted::new(&image, "m", "");
+    assert!(fs::read(mount.path("file")).unwrap() == bytes);
     mount.end();
 }
 
