@@ -34,6 +34,9 @@ pub(crate) fn run(args: &Scrub) -> Result<u8> {
             }
             let report = wait(&mut client)?;
             show(&args.volume, &report);
+            if report.state == ScrubState::Paused {
+                bail!("it was paused meanwhile; `dure scrub start` lets it go on");
+            }
             code(&report)
         }
         Scrub::Status(args) => {

@@ -2,8 +2,8 @@
 //!
 //! **Structure.** A thread calls [`FileSystem::scrub`], and notes in a [`ScrubReport`] what that
 //! tells. The report is also a file in the state directory of the server, which the next mount goes on
-//! from. **Invariants.** One scrub at a time. The thread has the volume only while it runs, and
-//! [`Scrubs::pause`] waits for its end: before the volume grows, and before it is closed. A file that
+//! from. **Invariants.** One scrub at a time. The thread has the volume only while it runs, and its end
+//! is waited for before the volume grows, and before it is closed. A file that
 //! cannot be written or read costs the place where the scrub goes on, and nothing else. **Crash.** The
 //! file is replaced whole, every [`EVERY_NS`]: a scrub goes on from a place that it was at.
 
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use dure_fs::{FileSystem, ScrubOptions, ScrubProgress};
+use dure_fuse::MountedVolume;
 use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, Mutex, clock, thread};
 use serde::{Deserialize, Serialize};
@@ -22,8 +23,8 @@ use crate::log::{self, Level};
 
 /// Rank of the report; no other lock is taken while it is held.
 const REPORT: u8 = 15;
-/// Rank of the thread's handle, held while the report is taken.
-const THREAD: u8 = 14;
+/// Rank of the thread's handle, held while its end is waited for, and while the volume grows.
+const THREAD: u8 = 9;
 /// Damaged blocks of a report, and of the log.
 const BAD_MAX: usize = 1000;
 /// Between two writes of the file.
@@ -32,8 +33,15 @@ const EVERY_NS: u64 = 10_000_000_000;
 /// The scrub of one volume.
 #[derive(Debug, Default)]
 pub(crate) struct Scrubs {
-    thread: Mutex<THREAD, Option<thread::JoinHandle<()>>>,
+    runner: Mutex<THREAD, Runner>,
     shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Runner {
+    thread: Option<thread::JoinHandle<()>>,
+    /// The volume is being closed.
+    is_closed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +76,7 @@ impl Scrubs {
         });
         let report = place.as_ref().and_then(Place::read).unwrap_or_default();
         Scrubs {
-            thread: Mutex::default(),
+            runner: Mutex::default(),
             shared: Arc::new(Shared {
                 report: Mutex::new(report),
                 is_ending: AtomicBool::new(false),
@@ -89,17 +97,21 @@ impl Scrubs {
     }
 
     /// Lets a scrub that ran when the last mount ended go on.
-    pub(crate) fn go_on(&self, fs: FileSystem) {
-        let report = self.report();
-        if report.state == ScrubState::Running {
-            self.start(fs, report.rate);
+    pub(crate) fn go_on(&self, volume: &MountedVolume) {
+        let mut runner = self.runner.lock();
+        if self.report().state == ScrubState::Running {
+            self.spawn(&mut runner, volume);
         }
     }
 
-    /// Starts a scrub, or lets one go on that is not complete, at this rate.
-    pub(crate) fn start(&self, fs: FileSystem, rate: Option<u64>) {
-        let mut thread = self.thread.lock();
-        self.end(&mut thread);
+    /// Starts a scrub, or lets one go on that is not complete, at this rate; none while the volume is
+    /// being closed.
+    pub(crate) fn start(&self, volume: &MountedVolume, rate: Option<u64>) {
+        let mut runner = self.runner.lock();
+        if runner.is_closed {
+            return;
+        }
+        self.end(&mut runner);
         {
             let mut report = self.shared.report.lock();
             if !matches!(report.state, ScrubState::Running | ScrubState::Paused) {
@@ -110,35 +122,48 @@ impl Scrubs {
             }
             (report.state, report.rate, report.error) = (ScrubState::Running, rate, None);
         }
-        self.shared.is_ending.store(false, Ordering::Relaxed);
-        let shared = Arc::clone(&self.shared);
-        *thread = Some(thread::spawn("dure-scrub", move || shared.run(&fs)));
+        self.spawn(&mut runner, volume);
     }
 
-    /// Ends the thread of a scrub that runs; `start` goes on from there. Returns whether one ran.
-    pub(crate) fn pause(&self) -> bool {
-        let mut thread = self.thread.lock();
-        self.end(&mut thread);
-        let ran = {
+    /// Ends the thread of a scrub that runs; `start` goes on from there.
+    pub(crate) fn pause(&self) {
+        self.end(&mut self.runner.lock());
+        {
             let mut report = self.shared.report.lock();
-            let ran = report.state == ScrubState::Running;
-            if ran {
+            if report.state == ScrubState::Running {
                 report.state = ScrubState::Paused;
             }
-            ran
-        };
+        }
         self.shared.keep();
-        ran
+    }
+
+    /// Does something to the volume while no scrub has it and none is started.
+    pub(crate) fn apart<R>(&self, volume: &MountedVolume, body: impl FnOnce() -> R) -> R {
+        let mut runner = self.runner.lock();
+        self.end(&mut runner);
+        let result = body();
+        if self.report().state == ScrubState::Running {
+            self.spawn(&mut runner, volume);
+        }
+        result
     }
 
     /// Ends the thread before the volume is closed. A scrub that ran goes on at the next mount.
     pub(crate) fn suspend(&self) {
-        self.end(&mut self.thread.lock());
+        let mut runner = self.runner.lock();
+        self.end(&mut runner);
+        runner.is_closed = true;
         self.shared.keep();
     }
 
-    fn end(&self, thread: &mut Option<thread::JoinHandle<()>>) {
-        if let Some(thread) = thread.take() {
+    fn spawn(&self, runner: &mut Runner, volume: &MountedVolume) {
+        self.shared.is_ending.store(false, Ordering::Relaxed);
+        let (shared, fs) = (Arc::clone(&self.shared), volume.file_system());
+        runner.thread = Some(thread::spawn("dure-scrub", move || shared.run(&fs)));
+    }
+
+    fn end(&self, runner: &mut Runner) {
+        if let Some(thread) = runner.thread.take() {
             self.shared.is_ending.store(true, Ordering::Relaxed);
             let _ = thread.join();
         }
@@ -157,8 +182,9 @@ impl Shared {
             (options, report.counts)
         };
         let mut kept_ns = clock::monotonic_ns();
+        let mut again = ScrubNumbers::default();
         let ended = fs.scrub(&options, &mut |now| {
-            self.note(now, &before);
+            self.note(now, &before, &mut again);
             if clock::monotonic_ns().saturating_sub(kept_ns) > EVERY_NS {
                 self.keep();
                 kept_ns = clock::monotonic_ns();
@@ -175,8 +201,20 @@ impl Shared {
         self.keep();
     }
 
-    fn note(&self, now: &ScrubProgress<'_>, before: &ScrubNumbers) {
+    /// Takes over how far it is. What a scrub that went on has found a second time, in the segment
+    /// that it was paused in, is left out, and counted in `again`.
+    fn note(&self, now: &ScrubProgress<'_>, before: &ScrubNumbers, again: &mut ScrubNumbers) {
         let mut rows: Vec<BadRow> = now.found.iter().map(BadRow::of).collect();
+        let is_known = |row: &BadRow| {
+            let report = self.report.lock();
+            report.bad.iter().any(|bad| bad.block == row.block)
+        };
+        rows.retain(|row| {
+            let known = is_known(row);
+            again.bad_blocks += u64::from(known);
+            again.mended += u64::from(known && row.mended);
+            !known
+        });
         let room = BAD_MAX.saturating_sub(self.report.lock().bad.len());
         let left_out = rows.split_off(room.min(rows.len())).len();
         for row in &rows {
@@ -184,6 +222,8 @@ impl Shared {
         }
         let mut report = self.report.lock();
         report.counts = before.and(&now.counts);
+        report.counts.bad_blocks -= again.bad_blocks.min(report.counts.bad_blocks);
+        report.counts.mended -= again.mended.min(report.counts.mended);
         report.bad_left_out += u64::try_from(left_out).unwrap_or(0);
         report.bad.extend(rows);
         match now.cursor {

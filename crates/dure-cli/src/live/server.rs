@@ -60,15 +60,19 @@ pub(crate) struct Grows {
 impl Observed {
     /// A mount that begins now; one that can grow, if it is said how.
     pub(crate) fn new(volume: MountedVolume, mounted: Mounted, grows: Option<Grows>) -> Observed {
-        let scrubs = Arc::new(Scrubs::of(&mounted.volume, &mounted.uuid));
         Observed {
             volume,
             mounted,
             since_ns: Arc::new(AtomicU64::new(clock::monotonic_ns())),
             grows,
             snapshot_mounts: Arc::default(),
-            scrubs,
+            scrubs: Arc::default(),
         }
+    }
+
+    /// With what scrubs the volume.
+    pub(crate) fn scrubbed_by(self, scrubs: Arc<Scrubs>) -> Observed {
+        Observed { scrubs, ..self }
     }
 
     /// Does this to the snapshots of the volume; those that there are then.
@@ -103,8 +107,8 @@ impl Observed {
     /// Does this to the scrub; how that is then.
     fn scrub(&self, task: ScrubTask) -> ScrubReport {
         match task {
-            ScrubTask::Start { rate } => self.scrubs.start(self.volume.file_system(), rate),
-            ScrubTask::Pause => drop(self.scrubs.pause()),
+            ScrubTask::Start { rate } => self.scrubs.start(&self.volume, rate),
+            ScrubTask::Pause => self.scrubs.pause(),
             ScrubTask::Status => {}
         }
         self.scrubs.report()
@@ -112,12 +116,7 @@ impl Observed {
 
     /// Lets the volume grow, while no scrub has it.
     fn grow_apart(&self, bytes: Option<u64>) -> Result<Grown> {
-        let (scrubbed, rate) = (self.scrubs.pause(), self.scrubs.report().rate);
-        let grown = self.grow(bytes);
-        if scrubbed {
-            self.scrubs.start(self.volume.file_system(), rate);
-        }
-        grown
+        self.scrubs.apart(&self.volume, || self.grow(bytes))
     }
 
     /// Lets the volume grow to `bytes`, or to the size that its device has by now.

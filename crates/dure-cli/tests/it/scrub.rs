@@ -203,3 +203,24 @@ fn a_volume_grows_while_it_is_scrubbed() {
     assert!(said.contains("0 damaged"), "{said}");
     mount.end();
 }
+
+#[test]
+fn a_state_directory_in_the_mount_hangs_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = filled(folder.path(), 10);
+    let directory = folder.path().join("m");
+    for _ in 0..2 {
+        let mut mount = program();
+        mount.env("STATE_DIRECTORY", directory.join("state"));
+        mount.args(["mount", text(&image), text(&directory)]);
+        assert!(mount.status().unwrap().success());
+        let mount = Mounted(directory.clone());
+        printed(&["scrub", "start", "--wait", text(&mount.0)]);
+        assert!(printed(&["scrub", "pause", text(&mount.0)]).contains("complete"));
+        assert_eq!(fs::read_dir(mount.path("state")).unwrap().count(), 1);
+        mount.end();
+    }
+}

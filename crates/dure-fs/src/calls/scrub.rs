@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use dure_store::error::Result;
+use dure_store::error::{Error, Result};
 use dure_store::units::Ino;
 
 use crate::scrub::{Scrub, ScrubCounts, ScrubOptions, ScrubProgress};
@@ -22,23 +22,31 @@ impl FileSystem {
     /// held.
     ///
     /// # Errors
-    /// `Stopped`. Damage is no error.
+    /// `Stopped`; `Invalid` for a snapshot: a scrub of its volume has it. Damage is no error.
     pub fn scrub(
         &self,
         options: &ScrubOptions,
         go_on: &mut dyn FnMut(&ScrubProgress<'_>) -> ControlFlow<()>,
     ) -> Result<ScrubCounts> {
         let volume = &self.0;
-        let paths = |snapshot: Option<&str>, inodes: &BTreeSet<Ino>| {
+        if volume.store.is_past() {
+            return Err(Error::Invalid("a scrub of a snapshot; scrub its volume"));
+        }
+        let paths = |snapshot: Option<&str>,
+                     inodes: &BTreeSet<Ino>,
+                     go_on: &mut dyn FnMut() -> ControlFlow<()>| {
             let Some(name) = snapshot else {
-                return volume.names.paths_of(inodes);
+                return volume.names.paths_of(inodes, go_on);
             };
             let options = MountOptions {
                 cache_bytes: PAST_CACHE_BYTES,
                 ..MountOptions::default()
             };
             let past = self.open_snapshot(name, options);
-            past.map_or_else(|_| BTreeMap::new(), |past| past.0.names.paths_of(inodes))
+            past.map_or_else(
+                |_| BTreeMap::new(),
+                |past| past.0.names.paths_of(inodes, go_on),
+            )
         };
         let scrub = Scrub {
             store: &volume.store,

@@ -6,6 +6,7 @@
 //! changes. **Crash.** Nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use dure_store::error::Result;
 use dure_store::format::name::FileKind;
@@ -19,14 +20,21 @@ type Listings = Vec<(Ino, FileKind, Vec<u8>)>;
 
 impl Names {
     /// A path from the root, without a slash in front, to each of these inodes that has a name.
-    pub(crate) fn paths_of(&self, inodes: &BTreeSet<Ino>) -> BTreeMap<Ino, Vec<u8>> {
+    /// `go_on` is asked before each directory; what was found until it breaks is returned.
+    pub(crate) fn paths_of(
+        &self,
+        inodes: &BTreeSet<Ino>,
+        go_on: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> BTreeMap<Ino, Vec<u8>> {
         let mut found = BTreeMap::new();
         if inodes.contains(&Ino::ROOT) {
             found.insert(Ino::ROOT, b".".to_vec());
         }
         let mut directories = vec![(Ino::ROOT, Vec::new())];
+        // A damaged volume may have a directory in itself.
+        let mut seen = BTreeSet::from([Ino::ROOT]);
         while let Some((directory, path)) = directories.pop() {
-            if found.len() == inodes.len() {
+            if found.len() == inodes.len() || go_on().is_break() {
                 break;
             }
             let mut listed = Listings::new();
@@ -40,7 +48,7 @@ impl Names {
                 if inodes.contains(&ino) {
                     found.entry(ino).or_insert_with(|| path.clone());
                 }
-                if kind == FileKind::Directory {
+                if kind == FileKind::Directory && seen.insert(ino) {
                     directories.push((ino, path));
                 }
             }

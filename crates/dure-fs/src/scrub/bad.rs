@@ -1,14 +1,14 @@
 //! What is damaged, by name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use dure_store::error::Error;
 use dure_store::format::node::{MAGIC, NodeHeader, NodeKind};
-use dure_store::units::{BLOCK_BYTES, Ino, Nid};
+use dure_store::units::{BLOCK_BYTES, Ino, Nid, to_u64};
 use zerocopy::FromBytes;
 
 use super::wanted::{Content, Wanted};
-use super::{BadBlock, BadPart, Run, Scrub};
+use super::{BadBlock, BadPart, Run, Scrub, ScrubProgress};
 use crate::inode::InodeRef;
 
 /// Damaged blocks whose paths are looked for: all directories are listed for that.
@@ -17,33 +17,60 @@ const NAMED_MAX: u64 = 1000;
 impl Run<'_, '_> {
     /// Looks again at blocks that did not verify; notes, mends and names those that are damaged.
     pub(super) fn doubt(&mut self, doubted: Vec<(Wanted, Error)>) {
+        let mut found = Vec::new();
         for (wanted, error) in doubted {
             let Some(error) = self.scrub.look_again(&wanted, error) else {
                 self.counts.replaced += 1;
                 continue;
             };
-            let is_named = self.counts.bad < NAMED_MAX;
-            let mut bad = self.scrub.bad(&wanted, &error, is_named);
-            if is_named {
-                self.name(&mut bad);
-            }
+            let is_named = self.counts.bad + to_u64(found.len()) < NAMED_MAX;
+            found.push((self.scrub.bad(&wanted, &error, is_named), is_named));
+        }
+        let named = found.iter().filter(|(_, is_named)| *is_named);
+        self.find_paths(&named.map(|(bad, _)| bad).collect::<Vec<_>>());
+        for (mut bad, _) in found {
+            let paths = bad
+                .inodes()
+                .iter()
+                .map(|ino| self.known.get(&key(&bad, *ino)));
+            bad.paths = paths.flatten().flatten().cloned().collect();
             self.note(bad);
         }
     }
 
-    /// Finds the paths of what is damaged.
-    fn name(&mut self, bad: &mut BadBlock) {
-        let key = |ino: &Ino| (bad.snapshot.clone(), *ino);
-        let is_unknown = |ino: &&Ino| !self.known.contains_key(&key(ino));
-        let unknown: BTreeSet<Ino> = bad.inodes().iter().filter(is_unknown).copied().collect();
-        if !unknown.is_empty() {
-            let mut paths = (self.scrub.paths)(bad.snapshot.as_deref(), &unknown);
-            let found = unknown.iter().map(|ino| (key(ino), paths.remove(ino)));
+    /// Finds paths of what is damaged, now and in each snapshot, that were not looked for before.
+    fn find_paths(&mut self, found: &[&BadBlock]) {
+        let mut unknown: BTreeMap<Option<String>, BTreeSet<Ino>> = BTreeMap::new();
+        for bad in found {
+            for ino in bad.inodes() {
+                if !self.known.contains_key(&key(bad, *ino)) {
+                    unknown
+                        .entry(bad.snapshot.clone())
+                        .or_default()
+                        .insert(*ino);
+                }
+            }
+        }
+        for (snapshot, inodes) in unknown {
+            let nothing = ScrubProgress {
+                cursor: Some(self.cursor),
+                counts: self.counts,
+                found: &[],
+            };
+            let go_on = &mut *self.go_on;
+            let mut paths =
+                (self.scrub.paths)(snapshot.as_deref(), &inodes, &mut || go_on(&nothing));
+            let found = inodes
+                .into_iter()
+                .map(|ino| ((snapshot.clone(), ino), paths.remove(&ino)));
             self.known.extend(found);
         }
-        let paths = bad.inodes().iter().map(|ino| self.known.get(&key(ino)));
-        bad.paths = paths.flatten().flatten().cloned().collect();
     }
+}
+
+/// What the paths of an inode are known under.
+fn key(bad: &BadBlock, ino: Ino) -> (Option<String>, Ino) {
+    (bad.snapshot.clone(), ino)
 }
 
 impl Scrub<'_> {
@@ -81,14 +108,17 @@ impl Scrub<'_> {
             }
             Content::Own => {}
         }
-        let snapshots = self.store.snapshots.list();
-        let snapshot = snapshots.into_iter().find(|one| Some(one.id) == past);
+        let mut snapshot = past.and_then(|past| self.store.past_name(past));
+        // What a snapshot has stays where it is, damaged.
+        if mended && let Some(kept_by) = self.kept_by(wanted) {
+            (snapshot, mended) = (Some(kept_by), false);
+        }
         BadBlock {
             block: wanted.block,
             part,
             why: error.to_string(),
             paths: Vec::new(),
-            snapshot: snapshot.map(|one| one.name),
+            snapshot,
             mended,
         }
     }

@@ -10,7 +10,8 @@
 //! What is damaged is named ([`bad`]) and, if memory has it, written elsewhere ([`mend`]).
 //!
 //! # Invariants
-//! No lock is held while the device works, but for a second look at a pair of a table. What changes
+//! No lock is held while nodes and pages are read. The checkpoint lock is held over reads of the
+//! headers, of a pair that is looked at again, and of summaries when checkpoints follow one another. What changes
 //! while it is read is no damage: what points to a block is asked again before the block counts as
 //! damaged. Nothing on the medium makes it panic. What the cleaner or write-back moves from behind the
 //! cursor to before it was compared or made by them.
@@ -55,7 +56,9 @@ const NODES_TOGETHER: usize = 256;
 type GoOn<'g> = dyn FnMut(&ScrubProgress<'_>) -> ControlFlow<()> + 'g;
 
 /// Paths that lead to inodes, now or in the snapshot of this name.
-type Paths<'p> = dyn Fn(Option<&str>, &BTreeSet<Ino>) -> BTreeMap<Ino, Vec<u8>> + 'p;
+/// The last argument is asked whether to go on.
+type Paths<'p> = dyn Fn(Option<&str>, &BTreeSet<Ino>, &mut dyn FnMut() -> ControlFlow<()>) -> BTreeMap<Ino, Vec<u8>>
+    + 'p;
 
 /// What a scrub needs of a volume.
 pub(crate) struct Scrub<'v> {
@@ -76,6 +79,8 @@ struct Run<'r, 'v> {
     found: Vec<BadBlock>,
     /// Paths that were looked for, now and in snapshots.
     known: BTreeMap<(Option<String>, Ino), Option<Vec<u8>>>,
+    /// What was told last.
+    cursor: ScrubCursor,
     go_on: &'r mut GoOn<'r>,
 }
 
@@ -92,6 +97,7 @@ impl Scrub<'_> {
             },
             found: Vec::new(),
             known: BTreeMap::new(),
+            cursor: from,
             go_on,
         };
         run.all(from)?;
@@ -142,7 +148,8 @@ impl Run<'_, '_> {
         for (stage, table) in [(ScrubStage::Nat, Table::Nat), (ScrubStage::Sit, Table::Sit)] {
             let mut next = index(stage);
             while from.stage <= stage
-                && let Some((behind, scrubbed)) = self.paced(|store| store.scrub_pairs(table, next))
+                && let Some((behind, scrubbed)) =
+                    self.paced(|store, most| store.scrub_pairs(table, next, most))
             {
                 next = behind;
                 if self.structures(scrubbed, stage, next)?.is_break() {
@@ -159,12 +166,12 @@ impl Run<'_, '_> {
     /// Reads some neighbouring pairs, at the pace of the scrub.
     fn paced(
         &mut self,
-        read: impl FnOnce(&Store) -> Option<(u64, Scrubbed)>,
+        read: impl FnOnce(&Store, usize) -> Option<(u64, Scrubbed)>,
     ) -> Option<(u64, Scrubbed)> {
         let store = self.scrub.store;
-        self.pace.turn(&store.region.counters(), 0);
+        let turn = self.pace.turn(&store.region.counters(), 0);
         let start = clock::monotonic_ns();
-        let (behind, scrubbed) = read(store)?;
+        let (behind, scrubbed) = read(store, turn.blocks)?;
         self.pace.note_own(1);
         let took = clock::monotonic_ns() - start;
         self.pace.rest(scrubbed.blocks, took);
@@ -209,6 +216,7 @@ impl Run<'_, '_> {
     /// Tells how far it is, and what it has found.
     fn tell(&mut self, cursor: Option<ScrubCursor>) -> ControlFlow<()> {
         let found = std::mem::take(&mut self.found);
+        self.cursor = cursor.unwrap_or(self.cursor);
         (self.go_on)(&ScrubProgress {
             cursor,
             counts: self.counts,
@@ -230,7 +238,7 @@ impl Run<'_, '_> {
             }
             let behind = u64::from(end);
             let (_, mut scrubbed) = self
-                .paced(|store| Some((behind, store.scrub_summaries(next..end))))
+                .paced(|store, _| Some((behind, store.scrub_summaries(next..end))))
                 .unwrap_or_default();
             let segments = std::mem::take(&mut scrubbed.segments);
             // The summaries are no blocks of segments.

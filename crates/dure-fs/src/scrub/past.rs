@@ -52,7 +52,10 @@ impl Pasts {
         }
         // A node that cannot be read is found where its image lies.
         let read = || store.past_node(past, nid).ok().flatten();
-        let node = self.nodes.entry((past.id, nid)).or_insert_with(read);
+        let node = self
+            .nodes
+            .entry((past.checkpoint, nid))
+            .or_insert_with(read);
         slot_in(&node.as_ref()?.1, nid, owner)
     }
 }
@@ -102,7 +105,7 @@ impl Scrub<'_> {
     fn past_page(&self, one: &InUse, pasts: &mut Pasts) -> Option<Content> {
         (0..pasts.all.len()).find_map(|n| {
             let (ino, slot) = pasts.slot(self.store, n, &one.owner)?;
-            let past = pasts.all[n].id;
+            let past = pasts.all[n].checkpoint;
             (slot.block() == one.block).then_some(Content::PastPage { past, ino, slot })
         })
     }
@@ -111,9 +114,36 @@ impl Scrub<'_> {
         let nid = Nid(one.owner.nid.get());
         pasts.all.iter().find_map(|past| {
             let entry = self.store.past_entry(past, nid).ok().flatten()?;
-            let past = past.id;
+            let past = past.checkpoint;
             (entry.block() == one.block).then_some(Content::PastImage { past, nid })
         })
+    }
+
+    /// The name of a snapshot that has the same in the block, if one does: the block stays as it is.
+    pub(super) fn kept_by(&self, wanted: &Wanted) -> Option<String> {
+        let mut pasts = Pasts::of(self.store);
+        let one = |owner| InUse {
+            block: wanted.block,
+            owner,
+            live: false,
+        };
+        let found = match wanted.content {
+            Content::Page { owner, .. } => self.past_page(&one(owner), &mut pasts),
+            Content::Image { nid, .. } => {
+                let owner = SummaryEntry {
+                    nid: nid.0.into(),
+                    ..SummaryEntry::default()
+                };
+                self.past_image(&one(owner), &pasts)
+            }
+            _ => None,
+        };
+        match found {
+            Some(Content::PastPage { past, .. } | Content::PastImage { past, .. }) => {
+                self.store.past_name(past)
+            }
+            _ => None,
+        }
     }
 
     /// The page that a snapshot has in the same slot, if it is the same content in another block.

@@ -10,7 +10,7 @@ use dure_store::units::{BLOCK_BYTES, BlockNo, SegNo, to_u64, to_usize};
 use dure_sync::clock;
 
 use super::past::Pasts;
-use super::wanted::{Found, Wanted};
+use super::wanted::Wanted;
 use super::{Run, ScrubCursor, ScrubStage};
 
 /// Blocks that nobody wants, read with their neighbours rather than made a gap between requests.
@@ -28,6 +28,7 @@ pub(super) struct Stream {
 
 #[derive(Debug)]
 struct Reading {
+    segment: SegNo,
     first: BlockNo,
     wanted: Vec<Wanted>,
     began_ns: u64,
@@ -66,12 +67,21 @@ impl Run<'_, '_> {
     ) -> Result<ControlFlow<()>> {
         self.scrub.store.check_running()?;
         self.read_nodes(segments);
-        let before = self.requests();
-        let found: Vec<Found> = segments
-            .iter()
-            .map(|segment| self.scrub.wanted(&segment.blocks, pasts))
-            .collect();
-        self.pace.note_own(self.requests() - before);
+        let mut found = Vec::with_capacity(segments.len());
+        for segment in segments {
+            let (start, before) = (clock::monotonic_ns(), self.requests());
+            found.push(self.scrub.wanted(&segment.blocks, pasts));
+            // Nodes of snapshots, and those that memory has lost again.
+            let read = self.requests() - before;
+            self.pace.note_own(read);
+            if read > 0 {
+                self.pace.rest(read, clock::monotonic_ns() - start);
+                let flow = self.tell(Some(in_main(segments[0].segment)));
+                if flow.is_break() {
+                    return Ok(flow);
+                }
+            }
+        }
         let flow = segments
             .iter()
             .zip(&found)
@@ -128,17 +138,19 @@ impl Run<'_, '_> {
             }
             let (now, rest) = wanted.split_at(together(wanted, turn.blocks));
             wanted = rest;
-            self.begin(now.to_vec(), stream);
+            self.begin(segment, now.to_vec(), stream);
             if turn.depth == 1 {
                 self.end_oldest(stream);
             }
-            // The segment of what is under way: a scrub that goes on reads it again.
+            // The first segment of what is under way: a scrub that goes on reads it again.
+            let oldest = stream.requests.front();
+            let segment = oldest.map_or(segment, |reading| reading.segment);
             self.tell(Some(in_main(segment)))?;
         }
         ControlFlow::Continue(())
     }
 
-    fn begin(&mut self, wanted: Vec<Wanted>, stream: &mut Stream) {
+    fn begin(&mut self, segment: SegNo, wanted: Vec<Wanted>, stream: &mut Stream) {
         let (first, last) = (wanted[0].block, wanted[wanted.len() - 1].block);
         let mut buf = stream.free.pop().unwrap_or_else(|| BlockBuf::zeroed(0));
         buf.reuse(to_usize(last.0 - first.0 + 1));
@@ -147,6 +159,7 @@ impl Run<'_, '_> {
         let mut wanted = Some(wanted);
         for request in requests {
             stream.requests.push_back(Reading {
+                segment,
                 first,
                 wanted: wanted.take().unwrap_or_default(),
                 began_ns,

@@ -351,3 +351,56 @@ fn the_block_of_a_snapshot_with_the_same_content_mends_a_page() {
     );
     assert_eq!(scrub(&fs).0, []);
 }
+
+/// The next snapshot gets its number.
+#[test]
+fn a_snapshot_that_is_deleted_meanwhile_is_not_blamed() {
+    let (_, fs) = filled();
+    fs.create_snapshot("old").unwrap();
+    write(&fs, &file(&fs), 0..PAGES, 2);
+    fs.sync().unwrap();
+    let (mut calls, mut found) = (0, Vec::new());
+    let options = ScrubOptions {
+        rate: Some(1 << 40),
+        ..ScrubOptions::default()
+    };
+    fs.scrub(&options, &mut |now| {
+        found.extend(now.found.iter().cloned());
+        calls += u32::from(now.cursor.is_some_and(|at| at.stage == ScrubStage::Main));
+        // What the snapshot has was looked up, and is about to be read.
+        if calls == 2 {
+            fs.delete_snapshot("old").unwrap();
+            fs.create_snapshot("new").unwrap();
+            for round in 3..11 {
+                write(&fs, &file(&fs), 0..PAGES, round);
+                fs.sync().unwrap();
+                fs.checkpoint_now().unwrap();
+            }
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert!(calls > 2);
+    assert_eq!(found, []);
+}
+
+#[test]
+fn a_block_that_a_snapshot_shares_is_not_mended() {
+    let (_, fs) = filled();
+    fs.create_snapshot("monday").unwrap();
+    let block = block_of(&fs, 300);
+    flip(&fs, block);
+    let bad = only(&fs);
+    assert_eq!((bad.block, bad.mended), (block, false));
+    assert_eq!(bad.snapshot.as_deref(), Some("monday"));
+    assert_ne!(block_of(&fs, 300), block, "the file has its page again");
+}
+
+#[test]
+fn a_snapshot_is_not_scrubbed_by_itself() {
+    let (_, fs) = filled();
+    fs.create_snapshot("monday").unwrap();
+    let then = fs.open_snapshot("monday", MountOptions::default()).unwrap();
+    let refused = then.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(refused, Err(dure_store::Error::Invalid(_))));
+}

@@ -48,7 +48,7 @@ pub(super) enum Content {
     },
     /// The image of a node.
     Image { nid: Nid, entry: NatEntry },
-    /// A page of a file of the snapshot with this number.
+    /// A page of a file of the snapshot that is this checkpoint.
     PastPage { past: u64, ino: Ino, slot: Slot },
     /// The image of a node of such a snapshot.
     PastImage { past: u64, nid: Nid },
@@ -183,7 +183,7 @@ impl Scrub<'_> {
             }
             Content::Image { nid, entry } => self.store.nat.entry(nid).ok() == Some(entry),
             Content::PastPage { past, .. } | Content::PastImage { past, .. } => {
-                self.store.has_past(past)
+                self.store.past_name(past).is_some()
             }
             Content::Own => self.store.snapshots.own().contains(&wanted.block),
         }

@@ -110,6 +110,11 @@ impl Nat {
         }
     }
 
+    /// Whether it is the table of a snapshot.
+    pub(crate) fn is_of_snapshot(&self) -> bool {
+        self.view.is_some()
+    }
+
     /// Pair `index`, read on first use.
     fn pair(&self, index: u64) -> Result<&LoadedPair> {
         let cell = self.pairs.touch(index, OnceLock::new);

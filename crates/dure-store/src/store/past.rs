@@ -18,8 +18,9 @@ use crate::units::{BLOCK_BYTES, BlockNo, Nid};
 /// A snapshot, as long as it is there.
 #[derive(Debug)]
 pub struct Past {
-    /// Its number.
-    pub id: u64,
+    /// The number of the checkpoint that it is. That of a snapshot is used again when the newest was
+    /// deleted; this is not.
+    pub checkpoint: u64,
     /// Its name.
     pub name: String,
     nat: Nat,
@@ -32,7 +33,7 @@ impl Store {
         let of = |info: crate::snapshot::SnapshotInfo| {
             let nat = Nat::new(self.region.clone(), &self.layout, self.nat.packs.clone());
             Past {
-                id: info.id,
+                checkpoint: info.checkpoint,
                 name: info.name.clone(),
                 nat: nat.of_snapshot(Arc::new(View::glance(&self.snapshots, info))),
             }
@@ -40,10 +41,18 @@ impl Store {
         self.snapshots.list().into_iter().rev().map(of).collect()
     }
 
-    /// Whether there is a snapshot with this number.
+    /// The name of the snapshot that is this checkpoint, if it is there.
     #[must_use]
-    pub fn has_past(&self, id: u64) -> bool {
-        self.snapshots.list().iter().any(|one| one.id == id)
+    pub fn past_name(&self, checkpoint: u64) -> Option<String> {
+        let mut all = self.snapshots.list().into_iter();
+        let found = all.find(|one| one.checkpoint == checkpoint);
+        found.map(|one| one.name)
+    }
+
+    /// Whether this is the store of a snapshot.
+    #[must_use]
+    pub fn is_past(&self) -> bool {
+        self.nat.is_of_snapshot()
     }
 
     /// The node `nid` of a snapshot, and where it lies; `None` if there is none.

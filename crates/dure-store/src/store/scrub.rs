@@ -31,8 +31,9 @@ const PAIRS_TOGETHER: u64 = 128;
 const SUMMARY_BLOCKS_TOGETHER: u32 = 256;
 /// How often summaries are read anew because a checkpoint came between, before one has to wait.
 const TRIES: u32 = 3;
-/// Between two looks at headers that are written without a lock.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+/// Looks at a header whose copies differ, and the time between them: a write takes no two seconds.
+const LOOKS: u32 = 200;
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// Which structure is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,13 +117,14 @@ impl Store {
             let first = layout.journal_header(journal);
             let look = || self.newest(first, SlotKind::JOURNAL_HEADER);
             let mut seen = look();
-            // A header that a journal is writing is in the first copy only, for a moment.
-            for _ in 0..TRIES {
-                if seen[0].1 == seen[1].1 {
-                    break;
-                }
+            // A header that a journal is writing is in one copy only, as long as the device takes: it
+            // is damaged if it stays so.
+            let mut same = 0;
+            while seen[0].1 != seen[1].1 && same < LOOKS {
                 dure_sync::thread::sleep(PAUSE);
-                seen = look();
+                let now = look();
+                same = if now == seen { same + 1 } else { 0 };
+                seen = now;
             }
             let newest = seen[0].1.max(seen[1].1);
             for (copy, generation) in seen {
@@ -177,12 +179,18 @@ impl Store {
         to_u64(self.nat.packs.written(table).count())
     }
 
-    /// The next pairs of a table from number `from` on, as many as one request reads, and the number
-    /// behind them; `None` at the end.
-    pub fn scrub_pairs(&self, table: Table, from: u64) -> Option<(u64, Scrubbed)> {
+    /// The next pairs of a table from number `from` on, as many as lie in `blocks_max`
+    /// blocks or in 1 MiB, and the number behind them; `None` at the end.
+    pub fn scrub_pairs(
+        &self,
+        table: Table,
+        from: u64,
+        blocks_max: usize,
+    ) -> Option<(u64, Scrubbed)> {
         let mut written = self.nat.packs.written(table).skip_while(|n| *n < from);
         let start = written.next()?;
-        let end = (start + PAIRS_TOGETHER).min(self.pairs(table));
+        let most = to_u64(blocks_max / 2).clamp(1, PAIRS_TOGETHER);
+        let end = (start + most).min(self.pairs(table));
         let last = written.take_while(|n| *n < end).last().unwrap_or(start);
         let first = self.pair_start(table, start);
         let mut bytes = vec![0; to_usize(2 * (last - start + 1)) * BLOCK_BYTES];
