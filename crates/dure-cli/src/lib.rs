@@ -39,7 +39,9 @@ use args::{Args, Command};
 #[must_use]
 pub fn main(argv: Vec<OsString>, return_memory_soon: fn()) -> ExitCode {
     let argv = name::expand(argv);
-    let checking = argv.get(1).is_some_and(|command| command == "check");
+    let checking = argv
+        .get(1)
+        .is_some_and(|command| command == "check" || command == "scrub");
     let matches = manual::command().try_get_matches_from(argv);
     let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => args,
@@ -101,6 +103,7 @@ fn run(command: Command, return_memory_soon: fn()) -> anyhow::Result<u8> {
         Command::Rescue(args) => command::rescue::run(&args),
         Command::Resize(args) => command::resize::run(&args),
         Command::Snapshot(args) => command::snapshot::run(&args),
+        Command::Scrub(args) => command::scrub::run(&args),
         Command::Trim(args) => command::trim::run(&args),
         Command::Info(args) => command::info::run(&args),
         Command::Top(args) => command::top::run(&args),

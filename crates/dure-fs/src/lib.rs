@@ -8,6 +8,7 @@ mod file;
 mod inode;
 mod namespace;
 pub mod ranks;
+mod scrub;
 mod volume;
 mod xattr;
 
@@ -39,6 +40,9 @@ pub use file::{
 };
 pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
 pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};
+pub use scrub::{
+    BadBlock, BadPart, ScrubCounts, ScrubCursor, ScrubOptions, ScrubProgress, ScrubStage,
+};
 pub use volume::{
     Absorbed, AccessTime, Activity, Background, CrashGuarantee, DataMode, DirtyLimit, FileSystem,
     FsyncScope, MountOptions, NvramAbsorb, NvramLow, NvramOptions, PageCaching, Preset, RangeWait,

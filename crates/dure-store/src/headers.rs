@@ -45,7 +45,8 @@ pub fn read_layout(region: &Region) -> Result<Layout> {
     Ok(layout)
 }
 
-fn superblock(region: &Region, address: u64) -> Result<SuperBlock> {
+/// The copy of the superblock in this block.
+pub(crate) fn superblock(region: &Region, address: u64) -> Result<SuperBlock> {
     let mut block = [0; BLOCK_BYTES];
     region.read(BlockNo(address), &mut block)?;
     SuperBlock::open(&block, address)

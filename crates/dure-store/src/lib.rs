@@ -61,7 +61,7 @@ pub use partition::serve;
 pub use rules::StoreRules;
 pub use settle::Settler;
 pub use store::{
-    Above, IMAGES_MIN, JournalInfo, JournalsInfo, LoggedCounts, Mount, OpKind, RING_SEGMENTS,
-    RecoveryPlan, RecoveryStatistics, Store, StoreCounters, VolumeInfo, VolumeState, grow_volume,
-    grown, make_volume,
+    Above, Damage, IMAGES_MIN, JournalInfo, JournalsInfo, LoggedCounts, Mount, OpKind, Past, Place,
+    RING_SEGMENTS, RecoveryPlan, RecoveryStatistics, Scrubbed, Store, StoreCounters, VolumeInfo,
+    VolumeState, grow_volume, grown, make_volume,
 };

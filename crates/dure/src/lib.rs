@@ -64,6 +64,7 @@ mod path;
 mod permission;
 mod read_dir;
 mod remove;
+mod scrub;
 mod session;
 mod snapshots;
 pub mod tree;
@@ -76,9 +77,10 @@ pub use calls::{Calls, Done};
 pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
-    AccessTime, ActiveLogs, Advice, AllocPolicy, AllocateMode, Background, Change, CrashGuarantee,
-    DataMode, Extents, FileKind, FlushRule, FormatOptions, FsyncScope, MountOptions, Numa,
-    NumaPolicy, RecordPolicy, RenameMode, SnapshotInfo, Statistics, XattrMode,
+    AccessTime, ActiveLogs, Advice, AllocPolicy, AllocateMode, Background, BadBlock, BadPart,
+    Change, CrashGuarantee, DataMode, Extents, FileKind, FlushRule, FormatOptions, FsyncScope,
+    MountOptions, Numa, NumaPolicy, RecordPolicy, RenameMode, ScrubCounts, ScrubCursor,
+    ScrubOptions, ScrubProgress, ScrubStage, SnapshotInfo, Statistics, XattrMode,
 };
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};

@@ -108,6 +108,9 @@ const RINGS: [(&str, &str); 2] = [
     ),
 ];
 
+/// Units of systemd, which lie among the examples: nothing of them runs before someone enables it.
+const UNITS: [&str; 2] = ["dure-scrub@.service", "dure-scrub@.timer"];
+
 fn install(program: &Path, dist: &Path) -> Result<()> {
     copy(program, &dist.join("bin/dure"))?;
     fs::create_dir_all(dist.join("sbin"))?;
@@ -120,6 +123,10 @@ fn install(program: &Path, dist: &Path) -> Result<()> {
         let path = dist.join(name);
         fs::create_dir_all(path.parent().context("it has a folder")?)?;
         fs::write(path, text)?;
+    }
+    for name in UNITS {
+        let unit = cargo::root().join("docs/user/examples").join(name);
+        copy(&unit, &dist.join("lib/systemd/system").join(name))?;
     }
     let documents = dist.join("share/doc/dure");
     for name in DOCUMENTS {

@@ -5,6 +5,7 @@ mod files;
 mod inspect;
 mod mkfs;
 mod mount;
+mod scrub;
 mod sim;
 mod snapshot;
 mod volume;
@@ -18,6 +19,7 @@ pub use files::{Copy, Ls, Mkdir, Paths, Rm};
 pub use inspect::{Demo, Dump, Structure};
 pub use mkfs::{Mkfs, NodeLog, NvmFile};
 pub use mount::{Mount, Umount};
+pub use scrub::{Scrub, ScrubPause, ScrubStart, ScrubStatus};
 pub use sim::{
     Mechanism, Media, Sim, SimCalibrate, SimConflicts, SimCrash, SimExplain, SimScale, SimValidate,
     Suite,
@@ -60,6 +62,9 @@ pub enum Command {
     /// Take, list, delete and rename snapshots of a volume, mounted or not.
     #[command(subcommand, after_long_help = snapshot::HELP)]
     Snapshot(Snapshot),
+    /// Read everything that a mounted volume holds, in idle time, and compare it with its checksums.
+    #[command(subcommand, after_long_help = scrub::HELP)]
+    Scrub(Scrub),
     /// Tell the device or the host's file system which blocks of a volume hold nothing.
     Trim(Trim),
     /// Show what a volume is and holds.
@@ -104,6 +109,7 @@ impl Command {
             Command::Rescue(args) => &args.volume,
             Command::Resize(args) => &args.volume,
             Command::Snapshot(args) => args.volume(),
+            Command::Scrub(args) => args.volume(),
             Command::Trim(args) => &args.volume,
             Command::Info(args) => &args.volume,
             Command::Top(args) => &args.volume,

@@ -4,7 +4,7 @@
 //! another. **Structure.** The server listens on a Unix socket in the abstract namespace, whose
 //! name is made of the numbers of the volume's file or device ([`address`]); [`server`] and
 //! [`client`] exchange a line of JSON for a line of JSON ([`wire`]). **Invariants.** What a side
-//! reads is bounded in bytes and time. What a client changes (size, snapshots) only the user of the
+//! reads is bounded in bytes and time. What a client changes (size, snapshots, the scrub) only the user of the
 //! server and root may change. **Crash.** The kernel frees the name with the process.
 //!
 //! # Trust
@@ -19,6 +19,7 @@
 //! a crash, and root would have to search every user's directory.
 
 pub(crate) mod client;
+pub(crate) mod scrub;
 pub(crate) mod server;
 pub(crate) mod snapshots;
 pub(crate) mod wire;

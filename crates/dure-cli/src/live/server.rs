@@ -11,8 +11,12 @@ use dure_fuse::{GrowError, MountedVolume};
 use dure_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, clock, thread};
 
+use super::scrub::Scrubs;
 use super::snapshots::SnapshotMounts;
-use super::wire::{Grown, Mounted, Reply, Request, Snapshot, SnapshotRow, SnapshotTask, TraceLine};
+use super::wire::{
+    Grown, Mounted, Reply, Request, ScrubReport, ScrubTask, Snapshot, SnapshotRow, SnapshotTask,
+    TraceLine,
+};
 use crate::command::changes;
 use crate::command::resize::Sizes;
 use crate::command::snapshot;
@@ -42,6 +46,7 @@ pub(crate) struct Observed {
     since_ns: Arc<AtomicU64>,
     grows: Option<Grows>,
     pub(crate) snapshot_mounts: Arc<SnapshotMounts>,
+    pub(crate) scrubs: Arc<Scrubs>,
 }
 
 /// What a growth of a mounted volume needs.
@@ -67,7 +72,13 @@ impl Observed {
             since_ns: Arc::new(AtomicU64::new(clock::monotonic_ns())),
             grows,
             snapshot_mounts,
+            scrubs: Arc::default(),
         }
+    }
+
+    /// With what scrubs the volume.
+    pub(crate) fn scrubbed_by(self, scrubs: Arc<Scrubs>) -> Observed {
+        Observed { scrubs, ..self }
     }
 
     /// Does this to the snapshots of the volume; those that there are then.
@@ -86,8 +97,10 @@ impl Observed {
     }
 
     fn mount_snapshot(&self, name: &str, directory: &str) -> Result<()> {
-        let file_system = self.volume.file_system();
         let mounts = &self.snapshot_mounts;
+        // Before it is asked for: no growth replaces it meanwhile.
+        let _use = mounts.begin_use()?;
+        let file_system = self.volume.file_system();
         mounts.mount(&file_system, name, Path::new(directory))
     }
 
@@ -99,7 +112,23 @@ impl Observed {
         let up_ns = clock_ns.saturating_sub(since_ns);
         let times = (clock_ns, up_ns);
         let collected = self.volume.kernel_cache_bytes();
-        Snapshot::of(self.mounted.clone(), times, &activity, collected)
+        let more = (collected, self.scrubs.numbers());
+        Snapshot::of(self.mounted.clone(), times, &activity, more)
+    }
+
+    /// Does this to the scrub; how that is then.
+    fn scrub(&self, task: ScrubTask) -> ScrubReport {
+        match task {
+            ScrubTask::Start { rate } => self.scrubs.start(&self.volume, rate),
+            ScrubTask::Pause => self.scrubs.pause(),
+            ScrubTask::Status => {}
+        }
+        self.scrubs.report()
+    }
+
+    /// Lets the volume grow, while no scrub has it.
+    fn grow_apart(&self, bytes: Option<u64>) -> Result<Grown> {
+        self.scrubs.apart(&self.volume, || self.grow(bytes))
     }
 
     /// Lets the volume grow to `bytes`, or to the size that its device has by now.
@@ -320,7 +349,7 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
             Ok(Request::Sync) => done(file_system.sync().map_err(Into::into)),
             Ok(Request::Grow { bytes }) => {
                 drop(file_system);
-                match shared.observed.grow(bytes) {
+                match shared.observed.grow_apart(bytes) {
                     Ok(grown) => Reply::Grown(grown),
                     Err(error) => done(Err(error)),
                 }
@@ -342,6 +371,10 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
             }
             Ok(Request::MountSnapshot { name, directory }) => {
                 done(shared.observed.mount_snapshot(&name, &directory))
+            }
+            Ok(Request::Scrub(task)) => {
+                drop(file_system);
+                Reply::Scrub(Box::new(shared.observed.scrub(task)))
             }
             Ok(Request::AwaitClose) => {
                 // Counted before the reply: the client unmounts only after it.

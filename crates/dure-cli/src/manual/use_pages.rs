@@ -60,6 +60,32 @@ const CONFLICTS: Statuses = &[
     CLOSED,
 ];
 
+/// As of a check.
+const SCRUB: Statuses = &[
+    (
+        exit::OK,
+        "nothing is known to be damaged; or, without --wait, it was started",
+    ),
+    (exit::CHECK_REPAIRED, "what was damaged was mended"),
+    (exit::CHECK_ERRORS_LEFT, "something is damaged"),
+    (
+        exit::CHECK_FAILED,
+        "it failed, or the volume is not mounted; standard error says why",
+    ),
+    (exit::CHECK_USAGE, "wrong arguments"),
+    CLOSED,
+];
+
+const SCRUB_PAUSE: Statuses = &[
+    (exit::OK, "no scrub runs"),
+    (
+        exit::CHECK_FAILED,
+        "it failed, or the volume is not mounted; standard error says why",
+    ),
+    (exit::CHECK_USAGE, "wrong arguments"),
+    CLOSED,
+];
+
 /// The pages of commands that use volumes, in the order of the commands.
 pub(super) const PAGES: &[Page] = &[
     page(
@@ -199,6 +225,32 @@ pub(super) const PAGES: &[Page] = &[
             "dure snapshot mount /srv/data monday m && cp m/file /srv/data && dure umount m",
         )],
         STATUS,
+    ),
+    page(
+        "scrub",
+        &[
+            ("In idle time", "dure scrub start /srv/data"),
+            ("How far it is", "dure scrub status /srv/data"),
+        ],
+        SCRUB,
+    ),
+    page(
+        "scrub start",
+        &[(
+            "All of it now, at 100 MiB a second",
+            "dure scrub start --wait --rate 100 /srv/data",
+        )],
+        SCRUB,
+    ),
+    page(
+        "scrub status",
+        &[("For a program", "dure scrub status --json /srv/data")],
+        SCRUB,
+    ),
+    page(
+        "scrub pause",
+        &[("Until the next start", "dure scrub pause /srv/data")],
+        SCRUB_PAUSE,
     ),
     page(
         "trim",

@@ -67,6 +67,12 @@ const CASES: &[(&str, u8)] = &[
     ("snapshot delete v.img two", 0),
     ("snapshot delete v.img two", 1),
     ("snapshot delete v.img", 2),
+    ("scrub start v.img", 8),
+    ("scrub start", 16),
+    ("scrub status v.img", 8),
+    ("scrub status", 16),
+    ("scrub pause v.img", 8),
+    ("scrub pause", 16),
     ("trim v.img", 0),
     ("trim zero.img", 1),
     ("info v.img", 0),
@@ -263,6 +269,9 @@ fn every_command_ends_as_its_manual_says() {
         meet("snapshot create m shot", 0);
         meet("snapshot mount m shot then", 0);
         meet("umount then", 0);
+        meet("scrub start --wait m", 0);
+        meet("scrub status m", 0);
+        meet("scrub pause m", 0);
         meet("umount m", 0);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -272,8 +281,11 @@ fn every_command_ends_as_its_manual_says() {
         let unmet = UNMET.iter().filter(|(command, _)| *command == page.command);
         let unmet = unmet.flat_map(|(_, statuses)| *statuses).copied();
         let by_what_it_is: &[u8] = match page.command {
-            "mount" | "umount" | "snapshot mount" if !can_mount() => &[0],
+            "mount" | "umount" | "snapshot mount" | "scrub pause" if !can_mount() => &[0],
+            // `scrub` has damage.
+            "scrub start" | "scrub status" => &[0, 1, 4],
             // The commands below it have these.
+            "scrub" => &[0, 1, 4, 8],
             group if is_group(group) => &[0, 1],
             _ => &[],
         };
@@ -294,7 +306,10 @@ fn of_every_command(command: &str) -> BTreeSet<u8> {
     let help = code(&line("--help"));
     assert_eq!(help, Some(0), "{command} --help");
     let wrong = code(&line("--no-such-option"));
-    let usage = if command == "check" { 16 } else { 2 };
+    let usage = match command.split(' ').next() {
+        Some("check" | "scrub") => 16,
+        _ => 2,
+    };
     assert_eq!(wrong, Some(usage), "{command} --no-such-option");
     if is_group(command) {
         assert_eq!(code(command), Some(usage), "{command}");

@@ -24,6 +24,7 @@ mod regions;
 mod rescue;
 mod resize;
 mod ring_policy;
+mod scrub;
 mod snapshots;
 mod top;
 mod trust;

@@ -22,6 +22,7 @@ const SAME_KIND: &[(&str, &str)] = &[
     ("FILE[@NODE]", "FILE"),
     ("WRITE,FLUSH", "US"),
     ("DRIVE|plain", "DRIVE"),
+    ("MIB/S", "MIB"),
     ("OPTION[,OPTION...]", "OPT"),
 ];
 

@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 pub(crate) fn program() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_dure"))
+    let mut program = Command::new(env!("CARGO_BIN_EXE_dure"));
+    // Not where servers of this machine have theirs.
+    program.env("STATE_DIRECTORY", std::env::temp_dir().join("dure-tests"));
+    program
 }
 
 pub(crate) fn dure(arguments: &[&str]) -> Output {

@@ -10,6 +10,7 @@ mod changes;
 mod lookup;
 mod names;
 mod read;
+mod scrub;
 mod seek;
 mod snapshots;
 mod sync;

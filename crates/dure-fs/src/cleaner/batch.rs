@@ -10,6 +10,7 @@
 //! and which are filled only under the write-back mutex.
 
 use dure_block::BlockBuf;
+use dure_block::crc32c::crc32c;
 use dure_store::OpKind;
 use dure_store::alloc::Temperature;
 use dure_store::error::{Error, Result};
@@ -57,6 +58,29 @@ impl Cleaner {
             batch.push(moving);
         }
         self.move_batch(batch, report)
+    }
+
+    /// Writes the content of a page whose block is damaged elsewhere, and makes its slot name that, if
+    /// the slot still names the block and this is what it says; false if not, or the inode is busy.
+    ///
+    /// # Errors
+    /// Those of reading the owner; a failed write or flush.
+    pub(crate) fn replace_damaged(&self, owned: Owned, content: &[u8]) -> Result<bool> {
+        let Some(moving) = self.moving(&[owned], &mut CleanReport::default())? else {
+            return Ok(false);
+        };
+        let wanted = moving.moves[0].old.crc.get();
+        let mut batch = [moving];
+        if wanted != crc32c(content) || self.find_homes(&mut batch) == 0 {
+            return Ok(false);
+        }
+        let moved = self
+            .write_moved(&mut batch, content)
+            .and_then(|()| self.rename_blocks(&batch[0]));
+        if !matches!(moved, Ok(Moved::Yes)) {
+            self.abandon(&batch[0].moves);
+        }
+        moved.map(|moved| moved == Moved::Yes)
     }
 
     /// What is to move of blocks that slots of one granule own, as it is at this moment.

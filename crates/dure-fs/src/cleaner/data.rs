@@ -1,11 +1,12 @@
 //! The slots of moving pages: whose they are, and the operation that changes them.
 
+use dure_store::error::Result;
 use dure_store::format::inode::{AttributesRecord, INODE_BODY};
 use dure_store::format::node::NodeKind;
 use dure_store::format::slot::{SLOT_BYTES, Slot};
 use dure_store::node::{Node, NodeRef};
 use dure_store::op::Op;
-use dure_store::units::{BlockNo, Ino, Run, SlotRef, to_usize};
+use dure_store::units::{BlockNo, Ino, Nid, Run, SlotRef, to_usize};
 use dure_sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -40,6 +41,27 @@ pub(super) struct Granule<'i> {
 }
 
 impl Cleaner {
+    /// The inode whose slots the owner of these blocks holds, and of each block its slot if that names
+    /// it; `None` if the owner is gone, or holds no slots. All have their owner in one granule.
+    ///
+    /// # Errors
+    /// Those of reading the node.
+    pub(crate) fn slots_of(&self, group: &[Owned]) -> Result<Option<(Ino, Vec<Option<Slot>>)>> {
+        let (nid, index) = (Nid(group[0].1.nid.get()), group[0].1.granule);
+        let Some(node) = self.node_if_alive(nid)? else {
+            return Ok(None);
+        };
+        let Some(ino) = owner_of(&node, index) else {
+            return Ok(None);
+        };
+        let granule = node.read(index);
+        let slots = slots_in(node.kind, granule.payload());
+        let named = |(block, owner): &Owned| {
+            slot_at(slots, owner.slot).filter(|slot| slot.block() == *block)
+        };
+        Ok(Some((ino, group.iter().map(named).collect())))
+    }
+
     /// Changes the slots, if all are unchanged.
     pub(super) fn log_moves(&self, mut op: Op<'_>, granule: &Granule<'_>, moves: &[Move]) -> Moved {
         // Readers hold this lock while they read blocks: no task reads the old ones any more when
@@ -116,10 +138,7 @@ impl Granule<'_> {
     }
 
     fn slots<'p>(&self, payload: &'p [u8]) -> &'p [u8] {
-        match self.node.kind {
-            NodeKind::Inode => &payload[INODE_BODY..],
-            _ => payload,
-        }
+        slots_in(self.node.kind, payload)
     }
 
     fn slot(&self, slot: u8) -> SlotRef {
@@ -128,6 +147,14 @@ impl Granule<'_> {
             granule: self.index,
             slot,
         }
+    }
+}
+
+/// The slots in a granule with slots of a node of this kind.
+fn slots_in(kind: NodeKind, payload: &[u8]) -> &[u8] {
+    match kind {
+        NodeKind::Inode => &payload[INODE_BODY..],
+        _ => payload,
     }
 }
 

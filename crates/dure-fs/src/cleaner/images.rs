@@ -37,7 +37,7 @@ impl Cleaner {
 
     /// Puts a node on a dirty list although nothing in it has changed; `false` without a block for
     /// its next image.
-    fn make_dirty(&self, node: &NodeRef) -> bool {
+    pub(crate) fn make_dirty(&self, node: &NodeRef) -> bool {
         let core = self.store.partition();
         if !self.store.space.reserve(core, 1, OpClass::Delete) {
             return false;

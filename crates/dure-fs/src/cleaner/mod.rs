@@ -89,7 +89,7 @@ impl CleanReport {
 }
 
 /// A live block and the owner its summary names.
-type Owned = (BlockNo, SummaryEntry);
+pub(crate) type Owned = (BlockNo, SummaryEntry);
 
 impl Cleaner {
     /// Cleans until there are `wanted` more free segments, or cleaning gains nothing more. The
@@ -203,7 +203,7 @@ impl Cleaner {
     }
 
     /// The node `nid`, whatever it holds, or `None` when it has been freed.
-    fn node_if_alive(&self, nid: Nid) -> Result<Option<NodeRef>> {
+    pub(crate) fn node_if_alive(&self, nid: Nid) -> Result<Option<NodeRef>> {
         if nid.0 >= self.store.layout.nids() {
             return Ok(None);
         }

@@ -1,7 +1,7 @@
 //! How a file lies on the device.
 
 use dure_store::error::Result;
-use dure_store::units::BLOCK_BYTES_U64;
+use dure_store::units::{BLOCK_BYTES_U64, BlockNo};
 use dure_sync::Arc;
 
 use super::Files;
@@ -48,5 +48,36 @@ impl Files {
             }
             from = step;
         }
+    }
+
+    /// The page of a file that lies in this block, if one does. Looks at all of the map.
+    ///
+    /// # Errors
+    /// Those of reading nodes.
+    pub(crate) fn page_in(&self, inode: &Arc<Inode>, block: BlockNo) -> Result<Option<u64>> {
+        let mut from = 0;
+        loop {
+            let state = inode.state().read();
+            let mut map = MapReader::new(self, inode);
+            let end = state.file().map_end();
+            let step = end.min(from + STEP_PAGES);
+            while let Some((page, slot)) = map.next_mapped(from, step)? {
+                if slot.block() == block {
+                    return Ok(Some(page));
+                }
+                from = page + 1;
+            }
+            if step == end {
+                return Ok(None);
+            }
+            from = step;
+        }
+    }
+
+    /// Copies a page that is in memory; false if it is not, or a writer tears the copy.
+    pub(crate) fn copy_cached(&self, inode: &Inode, page: u64, out: &mut [u8]) -> bool {
+        let state = inode.state().read();
+        let cached = state.file().pages.get(page);
+        cached.is_some_and(|cached| cached.load_versioned(0, out))
     }
 }

@@ -19,6 +19,7 @@ mod attributes;
 mod create;
 mod link;
 mod lookup;
+mod paths;
 mod peek;
 mod remove;
 mod rename;

@@ -61,6 +61,8 @@ pub struct VolumeRules {
     pub data_before_log: Rule,
     /// What a reader got from the device counts only if its slots are still the same.
     pub slots_looked_at_again: Rule,
+    /// What does not verify in a scrub is damage only if what points to it still says the same.
+    pub scrub_looks_again: Rule,
     /// An fsync returns without a round of its own only after one that began later than its call.
     pub later_round: Rule,
     /// When files get range locks.

@@ -34,14 +34,30 @@ pub struct Statistics {
 
 impl Server {
     /// READ. Clean pages go straight from the device to the kernel, which caches them: they are not
-    /// cached a second time here, but for those that are read ahead of it.
+    /// cached a second time here, but for those that are read ahead of it. The kernel takes a short
+    /// read for the end of the file, and shows zeroes behind it: a page that cannot be read fails
+    /// all of the request, and the kernel then asks page by page.
     ///
     /// # Errors
     /// An errno.
     pub fn read(&self, node: u64, offset: u64, out: &mut [u8]) -> Answer<usize> {
-        self.volume
-            .read(&self.inode(node)?, offset, out, ReadMode::Bypass)
-            .map_err(errno)
+        let inode = self.inode(node)?;
+        let read = |offset, out: &mut [u8]| {
+            let read = self.volume.read(&inode, offset, out, ReadMode::Bypass);
+            read.map_err(errno)
+        };
+        let mut done = read(offset, out)?;
+        // What stops a read in front of a page stops the next one at once; most files end elsewhere.
+        while done > 0
+            && done < out.len()
+            && (offset + to_u64(done)).is_multiple_of(BLOCK_BYTES_U64)
+        {
+            match read(offset + to_u64(done), &mut out[done..])? {
+                0 => break,
+                more => done += more,
+            }
+        }
+        Ok(done)
     }
 
     /// WRITE of a caller that is told how much was taken: all, unless a page cannot be read. When

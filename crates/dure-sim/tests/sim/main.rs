@@ -26,6 +26,7 @@ mod profiles;
 mod range_lines;
 mod ranges;
 mod room;
+mod scrub;
 mod seek;
 mod snapshots;
 mod trim;

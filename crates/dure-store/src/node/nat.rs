@@ -110,6 +110,11 @@ impl Nat {
         }
     }
 
+    /// Whether it is the table of a snapshot.
+    pub(crate) fn is_of_snapshot(&self) -> bool {
+        self.view.is_some()
+    }
+
     /// Pair `index`, read on first use.
     fn pair(&self, index: u64) -> Result<&LoadedPair> {
         let cell = self.pairs.touch(index, OnceLock::new);
@@ -386,7 +391,10 @@ fn no_entries() -> Result<Entries> {
 }
 
 /// NAT pair `index`, read from block `at`.
-fn open(at: u64, index: u64, payload: &[u8]) -> Result<NatBlock> {
+///
+/// # Errors
+/// `Corrupt`, naming the field.
+pub(crate) fn open(at: u64, index: u64, payload: &[u8]) -> Result<NatBlock> {
     let block = NatBlock::read_from_bytes(&payload[..volume::PAIR_PAYLOAD])
         .expect("a pair's payload has this size");
     Error::expect_eq("NAT pair index", at, index, block.index.get())?;

@@ -19,15 +19,20 @@ use crate::pair;
 use crate::units::BlockNo;
 use zerocopy::FromBytes;
 
-/// What one snapshot shows. The snapshot cannot be deleted while it lives.
+/// What one snapshot shows. The snapshot cannot be deleted while it lives, but for a glance.
 #[derive(Debug)]
 pub(crate) struct View {
     snapshots: Arc<Snapshots>,
     pub(crate) info: SnapshotInfo,
+    /// It is counted as a mount.
+    is_counted: bool,
 }
 
 impl Drop for View {
     fn drop(&mut self) {
+        if !self.is_counted {
+            return;
+        }
         let mut state = self.snapshots.state.lock();
         let same = |one: &&mut super::Snapshot| one.info.id == self.info.id;
         if let Some(one) = state.all.iter_mut().find(same) {
@@ -51,7 +56,17 @@ impl View {
         Ok(View {
             snapshots: snapshots.clone(),
             info,
+            is_counted: true,
         })
+    }
+
+    /// A snapshot that may be deleted meanwhile: then what this shows is anything.
+    pub(crate) fn glance(snapshots: &Arc<Snapshots>, info: SnapshotInfo) -> View {
+        View {
+            snapshots: snapshots.clone(),
+            info,
+            is_counted: false,
+        }
     }
 
     /// Where the pair lies as the snapshot has it, if it has changed since: `NONE` if it had never

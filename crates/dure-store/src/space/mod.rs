@@ -9,7 +9,7 @@
 //! Reservations of blocks are counted apart from the blocks (`reserve`). What must survive are the
 //! segment information table (`sit`) and the owners of blocks ([`summary`]); the checkpoint
 //! collects what changed of them. Valid handles and checkpoints say what became of blocks
-//! (`effects`). `pick` finds segments to allocate in and to clean.
+//! (`effects`). `pick` finds segments to allocate in and to clean, `scrub` blocks to verify.
 //!
 //! # The life of a block
 //! Reserved ([`Space::reserve`]); allocated (`Space::alloc_data`, `Space::alloc_node`), which uses
@@ -31,6 +31,7 @@ mod persist;
 mod pick;
 mod pins;
 mod reserve;
+mod scrub;
 mod segment;
 mod segments;
 mod sit;
@@ -62,6 +63,9 @@ pub use self::effects::Effect;
 pub use self::pick::VictimPolicy;
 pub(crate) use self::pins::Pins;
 pub use self::reserve::OpClass;
+pub(crate) use self::scrub::Summaries;
+pub use self::scrub::{InUse, SegmentInUse};
+pub(crate) use self::sit::check_pair;
 pub use self::sit::{pair_index, summaries_from};
 pub use self::statistics::SpaceStatistics;
 

@@ -270,6 +270,15 @@ impl SegmentState {
         free.count()
     }
 
+    /// Blocks whose content counts: live ones, and those that snapshots need.
+    pub(crate) fn in_use(&self) -> Bitmap {
+        let mut blocks = self.live;
+        if let Some(pinned) = self.pinned.as_deref() {
+            blocks.insert(pinned);
+        }
+        blocks
+    }
+
     /// Whether snapshots need something here.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned.is_some()

@@ -112,6 +112,19 @@ pub(super) fn live_blocks(
     })
 }
 
+/// Checks the content of a pair, which was read from block `at`.
+///
+/// # Errors
+/// Those of [`open_pair`].
+pub(crate) fn check_pair(
+    layout: &Layout,
+    index: u64,
+    (at, payload): (BlockNo, &[u8]),
+) -> Result<()> {
+    let index = u32::try_from(index).expect("SIT pairs are u32");
+    live_blocks(layout, index, at.0, payload, |_, _| ())
+}
+
 /// Checks a pair, and gives `take` the entries of segments that exist.
 fn each_entry(
     layout: &Layout,

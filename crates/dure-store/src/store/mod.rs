@@ -21,11 +21,13 @@ mod journals;
 mod kind;
 mod mkfs;
 mod mount;
+mod past;
 mod preload;
 mod recovered;
 mod replace;
 mod resize;
 mod room;
+mod scrub;
 mod service;
 mod snapshots;
 #[cfg(test)]
@@ -39,8 +41,10 @@ pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
 pub use kind::OpKind;
 pub use mkfs::{RING_SEGMENTS, make_volume};
 pub use mount::Mount;
+pub use past::Past;
 pub use recovered::RecoveryStatistics;
 pub use resize::{grow_volume, grown};
+pub use scrub::{Damage, Place, Scrubbed};
 pub(crate) use service::LogRoom;
 use trim::TrimGate;
 

@@ -98,7 +98,10 @@ impl Store {
     }
 
     /// Whether the volume has not stopped.
-    pub(super) fn check_running(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Stopped`.
+    pub fn check_running(&self) -> Result<()> {
         match self.stopped.get() {
             None => Ok(()),
             Some(reason) => Err(Error::Stopped {

@@ -20,6 +20,7 @@ use dure_sync::Arc;
 use crate::args::Mount;
 use crate::exit;
 use crate::live;
+use crate::live::scrub::Scrubs;
 use crate::live::server::{Grows, Observed, Server};
 use crate::live::snapshots::SnapshotMounts;
 use crate::live::wire::Mounted;
@@ -149,14 +150,15 @@ fn serve_logged(
         snapshots: Some(Arc::from(places)),
         ..settings.clone()
     };
-    let (file_system, session) = open_and_mount(args, (device, claim), options, settings)?;
+    let (file_system, session, scrubs) = open_and_mount(args, (device, claim), options, settings)?;
     tell_fallback(args, session.fallback());
     let mounted = mounted(args, &file_system, &session, read_only);
     let directory = session.path().to_owned();
     log::said(Level::Info, &summary(&mounted, &file_system));
     drop(file_system);
     let volume = session.volume();
-    let observed = Observed::new(volume.clone(), mounted, Some(grows), snapshots.clone());
+    let observed = Observed::new(volume.clone(), mounted, Some(grows), snapshots.clone())
+        .scrubbed_by(scrubs.clone());
     let metrics = metrics(args, &observed);
     let live = address
         .context("its socket")
@@ -177,9 +179,11 @@ fn serve_logged(
         let _ = writeln!(std::io::stdout(), "{on}");
     }
     let watch = Watch::begin(&volume);
+    scrubs.go_on(&volume);
     let served = session.run();
     drop(metrics);
     snapshots.end();
+    scrubs.suspend();
     let closed = volume.file_system().close();
     drop(watch);
     log::said(
@@ -204,7 +208,7 @@ fn open_and_mount(
     (device, claim): (Arc<dyn Device>, Option<DeviceClaim>),
     options: MountOptions,
     settings: &MountSettings,
-) -> Result<(FileSystem, Session)> {
+) -> Result<(FileSystem, Session, Arc<Scrubs>)> {
     let file_system =
         FileSystem::open(device, options).with_context(|| args.volume.display().to_string())?;
     drop(claim);
@@ -223,8 +227,11 @@ fn open_and_mount(
                       `dure check --repair` makes it again";
         tell(args, Level::Warning, advice);
     }
+    // Before the mount: the state directory may lie in it, and no worker serves it yet.
+    let uuid = uuid::Uuid::from_bytes(file_system.layout().superblock.uuid).to_string();
+    let scrubs = Arc::new(Scrubs::of(&options::source_name(&args.volume), &uuid));
     match Session::mount(file_system.clone(), &args.directory, settings) {
-        Ok(session) => Ok((file_system, session)),
+        Ok(session) => Ok((file_system, session, scrubs)),
         Err(error) => {
             file_system.close()?;
             Err(error.into())

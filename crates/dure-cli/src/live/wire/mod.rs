@@ -5,6 +5,7 @@
 //! `trace` the events.
 
 mod journal;
+mod scrub;
 mod trace;
 
 use dure_fs::units::BLOCK_BYTES_U64;
@@ -12,6 +13,7 @@ use dure_fs::{Activity, Layout, WorkerActivity};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::journal::{JournalCounts, Logged};
+pub(crate) use self::scrub::{BadRow, ScrubNumbers, ScrubReport, ScrubState, ScrubTask};
 pub(crate) use self::trace::TraceLine;
 use crate::command::changes::ChangeRow;
 use crate::log::{self, Line};
@@ -64,6 +66,8 @@ pub(crate) enum Request {
         /// The directory.
         directory: String,
     },
+    /// Start or pause the scrub, or only say how it is: `Scrub`.
+    Scrub(ScrubTask),
     /// Say when the volume is closed: `Awaiting` at once, `Done` then.
     AwaitClose,
 }
@@ -102,6 +106,8 @@ pub(crate) enum Reply {
         /// Some of it.
         list: Vec<ChangeRow>,
     },
+    /// How the scrub is.
+    Scrub(Box<ScrubReport>),
     /// What was asked for is done, or has failed.
     Done {
         /// Why it failed.
@@ -224,6 +230,9 @@ pub(crate) struct Snapshot {
     /// Writes that slept because there were many dirty pages.
     pub(crate) pauses: u64,
     pub(crate) workers: Vec<WorkerCounts>,
+    /// What the scrub has done, or the last one; nothing if there was none.
+    #[serde(default)]
+    pub(crate) scrub: Option<ScrubNumbers>,
     /// The last lines of the server's log.
     #[serde(default)]
     pub(crate) log: Vec<Line>,
@@ -324,7 +333,7 @@ impl Snapshot {
         mounted: Mounted,
         (clock_ns, up_ns): (u64, u64),
         activity: &Activity,
-        kernel_cache_bytes: Option<u64>,
+        (kernel_cache_bytes, scrub): (Option<u64>, Option<ScrubNumbers>),
     ) -> Snapshot {
         let device = &activity.device;
         Snapshot {
@@ -359,6 +368,7 @@ impl Snapshot {
             journals: activity.journals.iter().map(JournalCounts::of).collect(),
             pauses: activity.pauses,
             workers: activity.workers.iter().map(WorkerCounts::of).collect(),
+            scrub,
             log: log::last(LOG_LINES),
         }
     }
