@@ -68,9 +68,9 @@ fn expect(before: &Content, after: &Content, found: &BTreeSet<Change>) {
         used.insert(from);
     }
     for path in &removed {
-        let has_moved = renamed.values().any(|from| path.starts_with(from));
         let is_there = after.contains_key(path) && !added.contains(path);
-        assert!(has_moved || !is_there, "{path:?} is there: {found:?}");
+        let is_same = is_there && origin(path, &renamed) == *path;
+        assert!(!is_same, "{path:?} is there: {found:?}");
     }
     for path in before.keys() {
         assert!(used.contains(path), "{path:?} is gone: {found:?}");
