@@ -59,7 +59,9 @@ impl Files {
         loop {
             let state = inode.state().read();
             let mut map = MapReader::new(self, inode);
-            let end = state.file().map_end();
+            // What was written lies within the size: behind it is only what was preallocated.
+            let size_pages = state.file().size().div_ceil(BLOCK_BYTES_U64);
+            let end = size_pages.min(state.file().map_end());
             let step = end.min(from + STEP_PAGES);
             while let Some((page, slot)) = map.next_mapped(from, step)? {
                 if slot.block() == block {
@@ -67,7 +69,7 @@ impl Files {
                 }
                 from = page + 1;
             }
-            if step == end {
+            if step >= end {
                 return Ok(None);
             }
             from = step;

@@ -174,7 +174,8 @@ impl Run<'_, '_> {
         let (behind, scrubbed) = read(store, turn.blocks)?;
         self.pace.note_own(1);
         let took = clock::monotonic_ns() - start;
-        self.pace.rest(scrubbed.blocks, took);
+        self.pace
+            .rest(scrubbed.blocks, took, || (store.region.counters(), 0));
         self.counts.blocks_done += scrubbed.blocks;
         Some((behind, scrubbed))
     }

@@ -31,6 +31,8 @@ const QUIET_NS: u64 = 100_000_000;
 const SLEEP_TIMES: u64 = 200;
 /// The pause, at least and at most.
 const SLEEP_NS: std::ops::RangeInclusive<u64> = 5_000_000..=1_000_000_000;
+/// Between two looks at others during a pause.
+const LOOK_NS: u64 = 10_000_000;
 /// Requests a second at a rate, at least: it shows in progress, and a pause is not long.
 const RATE_REQUESTS: u64 = 20;
 
@@ -81,14 +83,7 @@ impl Pace {
                 depth: DEPTH,
             };
         }
-        let own = self.own + dure_store::units::to_u64(under_way);
-        let others = requests(counters).saturating_sub(own);
-        let now = clock::monotonic_ns();
-        if others > self.others {
-            self.others = others;
-            self.busy_until_ns = now + QUIET_NS;
-        }
-        match now < self.busy_until_ns {
+        match self.is_busy(counters, under_way) {
             true => Turn {
                 blocks: BLOCKS_BUSY,
                 depth: 1,
@@ -100,28 +95,46 @@ impl Pace {
         }
     }
 
+    /// Whether others have made a request in the last [`QUIET_NS`].
+    fn is_busy(&mut self, counters: &Counters, under_way: usize) -> bool {
+        let own = self.own + dure_store::units::to_u64(under_way);
+        let others = requests(counters).saturating_sub(own);
+        let now = clock::monotonic_ns();
+        if others > self.others {
+            self.others = others;
+            self.busy_until_ns = now + QUIET_NS;
+        }
+        now < self.busy_until_ns
+    }
+
     /// The scrub made so many other requests.
     pub(super) fn note_own(&mut self, requests: u64) {
         self.own += requests;
     }
 
-    /// Sleeps after a request of so many blocks that took `took_ns`, if it has to.
-    pub(super) fn rest(&mut self, blocks: u64, took_ns: u64) {
+    /// Sleeps after a request of so many blocks that took `took_ns`, if it has to; when others are
+    /// found to be quiet, no longer. `look` gives what [`Pace::turn`] is told.
+    pub(super) fn rest(&mut self, blocks: u64, took_ns: u64, look: impl Fn() -> (Counters, usize)) {
         self.bytes += blocks * BLOCK_BYTES_U64;
         let now = clock::monotonic_ns();
-        let pause_ns = match self.rate {
-            Some(rate) => {
-                let due = u128::from(self.bytes) * 1_000_000_000 / u128::from(rate.max(1));
-                let due = u64::try_from(due).unwrap_or(u64::MAX);
-                self.started_ns.saturating_add(due).saturating_sub(now)
+        if let Some(rate) = self.rate {
+            let due = u128::from(self.bytes) * 1_000_000_000 / u128::from(rate.max(1));
+            let due = u64::try_from(due).unwrap_or(u64::MAX);
+            let pause_ns = self.started_ns.saturating_add(due).saturating_sub(now);
+            if pause_ns > 0 {
+                thread::sleep(Duration::from_nanos(pause_ns));
             }
-            None if now < self.busy_until_ns => took_ns
-                .saturating_mul(SLEEP_TIMES)
-                .clamp(*SLEEP_NS.start(), *SLEEP_NS.end()),
-            None => 0,
-        };
-        if pause_ns > 0 {
-            thread::sleep(Duration::from_nanos(pause_ns));
+            return;
+        }
+        let pause_ns = took_ns.saturating_mul(SLEEP_TIMES);
+        let end = now + pause_ns.clamp(*SLEEP_NS.start(), *SLEEP_NS.end());
+        loop {
+            let (counters, under_way) = look();
+            let left = end.saturating_sub(clock::monotonic_ns());
+            if left == 0 || !self.is_busy(&counters, under_way) {
+                return;
+            }
+            thread::sleep(Duration::from_nanos(left.min(LOOK_NS)));
         }
     }
 }
@@ -158,12 +171,22 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_ends_when_others_are_quiet() {
+        let mut pace = Pace::new(None, &counted(0));
+        let start = clock::monotonic_ns();
+        // It would be a second.
+        pace.rest(1, 1_000_000_000, || (counted(0), 0));
+        let passed = clock::monotonic_ns() - start;
+        assert!((50_000_000..900_000_000).contains(&passed), "{passed} ns");
+    }
+
+    #[test]
     fn a_rate_is_kept_whatever_others_do() {
         let mut pace = Pace::new(Some(8 << 20), &counted(0));
         let turn = pace.turn(&counted(1000), 0);
         assert_eq!((turn.blocks, turn.depth), (102, DEPTH));
         let start = clock::monotonic_ns();
-        pace.rest(512, 0);
+        pace.rest(512, 0, || (counted(1000), 0));
         let passed = clock::monotonic_ns() - start;
         assert!(passed >= 200_000_000, "2 MiB in {passed} ns");
     }

@@ -75,7 +75,7 @@ impl Run<'_, '_> {
             let read = self.requests() - before;
             self.pace.note_own(read);
             if read > 0 {
-                self.pace.rest(read, clock::monotonic_ns() - start);
+                self.rest(read, clock::monotonic_ns() - start, 0);
                 let flow = self.tell(Some(in_main(segments[0].segment)));
                 if flow.is_break() {
                     return Ok(flow);
@@ -115,8 +115,14 @@ impl Run<'_, '_> {
             self.scrub.read_nodes(now);
             self.pace.note_own(self.requests() - before);
             let took = clock::monotonic_ns() - start;
-            self.pace.rest(to_u64(now.len()), took);
+            self.rest(to_u64(now.len()), took, 0);
         }
+    }
+
+    fn rest(&mut self, blocks: u64, took_ns: u64, under_way: usize) {
+        let region = &self.scrub.store.region;
+        self.pace
+            .rest(blocks, took_ns, || (region.counters(), under_way));
     }
 
     fn requests(&self) -> u64 {
@@ -196,6 +202,6 @@ impl Run<'_, '_> {
         let blocks = to_u64(buf.blocks());
         stream.free.push(buf);
         self.doubt(doubted);
-        self.pace.rest(blocks, took);
+        self.rest(blocks, took, stream.requests.len());
     }
 }
