@@ -1,6 +1,6 @@
 //! A parsed request: what it asks, with names and data still in the buffer it was read into.
 
-use super::request::{CopyIn, ForgetOne, InitIn, SetAttrIn};
+use super::request::{CopyIn, ForgetOne, InitIn, LockIn, ReleaseIn, SetAttrIn};
 
 /// One request: its caller, its node, and what it asks.
 #[derive(Debug, Clone, Copy)]
@@ -122,6 +122,8 @@ pub enum Operation<'a> {
         cached: bool,
         /// The caller may not keep set-id bits.
         drops_set_id: bool,
+        /// The file is open for appending; `offset` is where the kernel takes its end to be.
+        appends: bool,
     },
     /// READDIR, or READDIRPLUS.
     ReadDirectory {
@@ -200,9 +202,30 @@ pub enum Operation<'a> {
         /// Bytes of an answer at most.
         size: u32,
     },
+    /// OPEN.
+    Open {
+        /// Flags of open(2).
+        flags: u32,
+    },
+    /// OPENDIR.
+    OpenDirectory,
+    /// FLUSH: close(2) of a descriptor.
+    Flush {
+        /// Who loses the locks of fcntl(2).
+        owner: u64,
+    },
     /// RELEASE.
-    Release,
-    /// CREATE, OPEN, OPENDIR, FLUSH, ACCESS and what is best left to the kernel, or not known.
+    Release(&'a ReleaseIn),
+    /// RELEASEDIR.
+    ReleaseDirectory,
+    /// GETLK, SETLK and SETLKW.
+    Lock {
+        /// Which lock, and whose.
+        lock: &'a LockIn,
+        /// What is wanted.
+        way: LockWay,
+    },
+    /// CREATE, ACCESS and what is best left to the kernel, or not known.
     Unserved(u32),
 }
 
@@ -244,7 +267,12 @@ impl Operation<'_> {
             | Operation::ListXattr { .. }
             | Operation::Seek { .. }
             | Operation::Ioctl { .. }
-            | Operation::Release
+            | Operation::Open { .. }
+            | Operation::OpenDirectory
+            | Operation::Flush { .. }
+            | Operation::Release(_)
+            | Operation::ReleaseDirectory
+            | Operation::Lock { .. }
             | Operation::Unserved(_) => None,
         }
     }
@@ -266,6 +294,17 @@ pub enum ListForm {
     Names,
     /// READDIRPLUS.
     Attributes,
+}
+
+/// What is wanted of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockWay {
+    /// To know what stands in its way.
+    Ask,
+    /// To have it, or to fail.
+    Try,
+    /// To wait for it.
+    Wait,
 }
 
 /// How the reply to a copy counts.

@@ -4,11 +4,11 @@ use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::opcode as op;
-use super::operation::{CopyForm, ListForm, Operation, Request};
+use super::operation::{CopyForm, ListForm, LockWay, Operation, Request};
 use super::request::{
-    BatchForgetIn, CopyIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetAttrIn,
-    GetXattrIn, InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn,
-    SetAttrIn, SetXattrIn, WriteIn,
+    BatchForgetIn, CopyIn, CreateIn, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn, GetAttrIn,
+    GetXattrIn, InHeader, IoctlIn, LinkIn, LockIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn,
+    Rename2In, RenameIn, SetAttrIn, SetXattrIn, WriteIn,
 };
 
 /// A request that does not hold what its operation needs.
@@ -24,6 +24,10 @@ pub struct Malformed {
     /// What is wrong.
     pub what: &'static str,
 }
+
+/// `O_APPEND` among the flags of open(2).
+const APPEND: u32 = 0o2000;
+const _: () = assert!(APPEND.cast_signed() == libc::O_APPEND);
 
 /// What is left of a request's bytes.
 struct Rest<'a>(&'a [u8]);
@@ -193,6 +197,7 @@ fn content<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
                 data: rest.bytes(write.size)?,
                 cached: write.write_flags & op::WRITE_CACHE != 0,
                 drops_set_id: write.write_flags & op::WRITE_KILL_SUIDGID != 0,
+                appends: write.flags & APPEND != 0,
             }
         }
         op::READDIR | op::READDIRPLUS => {
@@ -292,7 +297,29 @@ fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
             Operation::ListXattr { size: list.size }
         }
         op::REMOVEXATTR => Operation::RemoveXattr(rest.name()?),
-        op::RELEASE => Operation::Release,
+        other => return open_files(other, rest),
+    })
+}
+
+/// Requests about open files and their locks; others are not served.
+fn open_files<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
+    let lock = |rest: &mut Rest<'a>, way| -> Parsed<Operation<'a>> {
+        let lock: &LockIn = rest.record()?;
+        Ok(Operation::Lock { lock, way })
+    };
+    Ok(match opcode {
+        op::OPEN => Operation::Open {
+            flags: rest.record::<OpenIn>()?.flags,
+        },
+        op::OPENDIR => Operation::OpenDirectory,
+        op::FLUSH => Operation::Flush {
+            owner: rest.record::<FlushIn>()?.lock_owner,
+        },
+        op::RELEASE => Operation::Release(rest.record()?),
+        op::RELEASEDIR => Operation::ReleaseDirectory,
+        op::GETLK => lock(rest, LockWay::Ask)?,
+        op::SETLK => lock(rest, LockWay::Try)?,
+        op::SETLKW => lock(rest, LockWay::Wait)?,
         other => Operation::Unserved(other),
     })
 }

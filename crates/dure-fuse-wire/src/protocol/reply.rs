@@ -33,6 +33,44 @@ pub struct InvalInode {
 }
 const _: () = assert!(size_of::<InvalInode>() == 40);
 
+/// FUSE_NOTIFY_INVAL_ENTRY: what the kernel knows of a name is invalid.
+pub const NOTIFY_INVAL_ENTRY: i32 = 3;
+
+/// FUSE_NOTIFY_INVAL_ENTRY; the name and a zero byte follow.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct InvalEntry {
+    /// The header's fields.
+    pub header: OutHeader,
+    /// The directory.
+    pub parent: u64,
+    /// Bytes of the name.
+    pub name_len: u32,
+    /// See [`super::opcode::EXPIRE_ONLY`].
+    pub flags: u32,
+}
+const _: () = assert!(size_of::<InvalEntry>() == 32);
+
+/// FUSE_NOTIFY_DELETE: a name is gone, and so is what it led to.
+pub const NOTIFY_DELETE: i32 = 6;
+
+/// FUSE_NOTIFY_DELETE; the name and a zero byte follow.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Delete {
+    /// The header's fields.
+    pub header: OutHeader,
+    /// The directory.
+    pub parent: u64,
+    /// What the name led to.
+    pub child: u64,
+    /// Bytes of the name.
+    pub name_len: u32,
+    /// Not used.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Delete>() == 40);
+
 /// INIT.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
@@ -232,6 +270,15 @@ pub struct WriteOut {
     pub reserved: u32,
 }
 const _: () = assert!(size_of::<WriteOut>() == 8);
+
+/// GETLK.
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct LockOut {
+    /// The lock that stands in the way; of kind `F_UNLCK`: none.
+    pub lock: super::request::FileLock,
+}
+const _: () = assert!(size_of::<LockOut>() == 24);
 
 /// GETXATTR and LISTXATTR when the length was asked for.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]

@@ -3,10 +3,12 @@
 use dure_fs::SyncScope;
 
 use super::{Call, Outcome, Sent, done};
+use crate::coherence::Mode;
 use crate::server::{Answer, Caller};
 use dure_fuse_wire::Knows;
+use dure_fuse_wire::protocol::opcode;
 use dure_fuse_wire::protocol::operation::CopyForm;
-use dure_fuse_wire::protocol::reply::{CopyOut, IoctlOut, LseekOut, WriteOut};
+use dure_fuse_wire::protocol::reply::{CopyOut, IoctlOut, LseekOut, OpenOut, WriteOut};
 use dure_fuse_wire::protocol::request::CopyIn;
 
 /// ioctl(2) of fstrim(8), `_IOWR('X', 121, struct fstrim_range)`: which bytes, and runs of at least
@@ -41,10 +43,43 @@ impl Call<'_> {
         } else {
             server.write(node, offset, data)?
         };
+        self.put_written(taken)
+    }
+
+    /// WRITE to a file that is open for appending, whose end the kernel may not know.
+    pub(super) fn append(self, data: &[u8], drops_set_id: bool) -> Outcome {
+        let (server, node) = (self.server, self.request.node);
+        if drops_set_id {
+            server.drop_set_id(node, Caller::from(self.request))?;
+        }
+        let taken = server.append(node, data)?;
+        self.put_written(taken)
+    }
+
+    fn put_written(self, taken: usize) -> Outcome {
         self.reply.put(&WriteOut {
             size: u32::try_from(taken).expect("no more is written than was sent"),
             reserved: 0,
         });
+        Ok(Sent::Reply)
+    }
+
+    /// OPEN. Content passes the kernel's cache by, but for what is mapped.
+    pub(super) fn open(self, flags: u32) -> Outcome {
+        let opened = self.server.open(self.request.node, Mode::of(flags))?;
+        opened.ok_or(libc::ENOSYS)?;
+        self.reply.put(&OpenOut {
+            flags: opcode::OPEN_DIRECT_IO,
+            ..OpenOut::default()
+        });
+        Ok(Sent::Reply)
+    }
+
+    /// OPENDIR. Listings are not kept.
+    pub(super) fn open_directory(self) -> Outcome {
+        let opened = self.server.open(self.request.node, Mode::Reads)?;
+        opened.ok_or(libc::ENOSYS)?;
+        self.reply.put(&OpenOut::default());
         Ok(Sent::Reply)
     }
 

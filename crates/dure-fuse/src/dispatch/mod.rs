@@ -14,29 +14,18 @@ mod directory;
 mod names;
 mod waits;
 
+use dure_fs::SyncScope;
 use dure_fs::format::inode::Time;
 use dure_fs::units::Ino;
-use dure_fs::{FileKind, SyncScope};
 
 use dure_fuse_wire::protocol::reply::{Attr as WireAttr, EntryOut};
 use dure_fuse_wire::protocol::{Operation, Request};
 use dure_fuse_wire::{Asks, Errno, Knows, Outcome, Question, Reply, Sent, Service};
 
+use crate::coherence::Mode;
 use crate::nodes::node_of;
-use crate::server::{Answer, Attr, Entry, Server};
+use crate::server::{Answer, Attr, ENTRY_SECONDS, Entry, Server};
 
-/// How long the kernel may cache an entry, also a negative one: without end, since every change of
-/// one goes through the kernel, which locks the directory against lookups meanwhile.
-const ENTRY_SECONDS: u64 = u64::MAX;
-/// How long it may cache attributes of what is no directory. Every request that changes them comes
-/// from the kernel, which then drops what it has. Only of `st_ctime`, `st_atime` and `st_blocks` may
-/// it keep an old value for so long: if a GETATTR runs while a rename, a SETXATTR, a READ or a
-/// FALLOCATE does, its reply may come after that of the change. For size, mode, owner and link count
-/// the kernel notices that (its `attr_version`).
-const ATTR_SECONDS: u64 = 3600;
-/// How long it may cache attributes of a directory, for whose changes the kernel notices nothing of
-/// the kind: its times and link count may be old for so long.
-const DIRECTORY_ATTR_SECONDS: u64 = 1;
 /// The block size reported to every caller.
 const BLOCK: u32 = 4096;
 
@@ -152,7 +141,6 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
         Operation::BatchForget(batch) => forget(server, knows, batch.iter().map(|one| one.node)),
         // Every request ends by itself: none is interrupted, and the kernel need not ask again.
         Operation::Interrupt => Err(libc::ENOSYS),
-        // Nothing is to be done at open(2) and close(2), locks are the kernel's, and so on.
         Operation::Unserved(_) => Err(libc::ENOSYS),
 
         Operation::Lookup(name) => call.lookup(name),
@@ -195,7 +183,11 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
             data,
             cached,
             drops_set_id,
-        } => call.write(offset, data, (cached, drops_set_id)),
+            appends,
+        } => match appends && !cached && server.knows_the_end_better() {
+            true => call.append(data, drops_set_id),
+            false => call.write(offset, data, (cached, drops_set_id)),
+        },
         Operation::Allocate { offset, len, mode } => call.allocate(offset, len, mode),
         Operation::Seek { offset, whence } => call.seek(offset, whence, knows),
         Operation::Copy { range, form } => {
@@ -216,7 +208,17 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
             size,
             form,
         } => call.read_directory(position, size, form),
-        Operation::Release => Ok(Sent::Reply),
+        Operation::Open { flags } => call.open(flags),
+        Operation::OpenDirectory => call.open_directory(),
+        Operation::Release(open) => {
+            server.release(node, Mode::of(open.flags));
+            Ok(Sent::Reply)
+        }
+        Operation::ReleaseDirectory => {
+            server.release(node, Mode::Reads);
+            Ok(Sent::Reply)
+        }
+        Operation::Flush { .. } | Operation::Lock { .. } => Err(libc::ENOSYS),
     }
 }
 
@@ -238,16 +240,6 @@ fn secs(at: Time) -> i64 {
 
 fn nanos(at: Time) -> u32 {
     at.nanos.get()
-}
-
-/// How long the kernel may cache attributes. It is not told when a write clears set-id bits, and
-/// must not run a changed program with them.
-fn attr_seconds(attr: &Attr) -> u64 {
-    match (attr.kind, mode(attr) & (libc::S_ISUID | libc::S_ISGID)) {
-        (FileKind::Directory, _) => DIRECTORY_ATTR_SECONDS,
-        (_, 0) => ATTR_SECONDS,
-        _ => 0,
-    }
 }
 
 fn mode(attr: &Attr) -> u32 {
@@ -275,12 +267,12 @@ fn wire_attr(attr: &Attr) -> WireAttr {
     }
 }
 
-fn wire_entry(entry: &Entry) -> EntryOut {
+fn wire_entry(server: &Server, entry: &Entry) -> EntryOut {
     EntryOut {
         node: node_of(Ino(entry.attr.ino), entry.attr.generation),
         generation: entry.attr.generation.into(),
         entry_valid: ENTRY_SECONDS,
-        attr_valid: attr_seconds(&entry.attr),
+        attr_valid: server.attr_seconds(&entry.attr),
         entry_valid_nanos: 0,
         attr_valid_nanos: 0,
         attr: wire_attr(&entry.attr),
