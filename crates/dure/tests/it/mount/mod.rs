@@ -4,12 +4,15 @@
 //! Where FUSE cannot be used the tests say so and end.
 
 mod ends;
+mod lent;
 mod random;
 mod seen;
+mod threads;
 
 use std::path::PathBuf;
 
 use dure::{Cause, Mount, MountError, Session, Volume};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use tempfile::TempDir;
 
 /// A volume in memory, and its mount.
@@ -67,6 +70,7 @@ fn mounted(mount: dure::Result<Mount>) -> Option<Mount> {
 }
 
 /// A shared mapping of the first bytes of a file.
+#[derive(Debug)]
 struct Mapping {
     at: *mut u8,
     len: usize,
@@ -74,8 +78,15 @@ struct Mapping {
 
 impl Mapping {
     fn new(file: &std::fs::File, len: usize) -> Mapping {
-        use rustix::mm::{MapFlags, ProtFlags, mmap};
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        Mapping::with(file, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Of a file that is open for reading.
+    fn of_reader(file: &std::fs::File, len: usize) -> Mapping {
+        Mapping::with(file, len, ProtFlags::READ)
+    }
+
+    fn with(file: &std::fs::File, len: usize, prot: ProtFlags) -> Mapping {
         // SAFETY: a new mapping, where the kernel finds room.
         let at = unsafe { mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, file, 0) };
         let at = at.unwrap().cast();
@@ -109,6 +120,11 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
     }
 }
+
+// SAFETY: memory of the process; it is read and written as what others may write, too.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {

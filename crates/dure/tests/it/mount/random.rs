@@ -43,6 +43,8 @@ struct Open {
     id: usize,
     mine: dure::File,
     theirs: File,
+    /// Whether the kernel has it open for writing.
+    writes: bool,
     map: Mapping,
 }
 
@@ -77,7 +79,7 @@ impl Run {
             vec![self.random.byte(); usize::try_from(len.min(FILE_BYTES - offset)).unwrap()];
         let mounted = self.random.mounted();
         let open = &self.open[which];
-        match mounted {
+        match mounted && open.writes {
             true => open.theirs.write_all_at(&bytes, offset).unwrap(),
             false => open.mine.write_all_at(&bytes, offset).unwrap(),
         }
@@ -98,7 +100,7 @@ impl Run {
         }
         let (which, byte) = (self.random.index(self.open.len()), self.random.byte());
         let file = &mut self.model.files[self.open[which].id];
-        if file.is_empty() {
+        if file.is_empty() || !self.open[which].writes {
             return;
         }
         let place = self.random.index(file.len());
@@ -117,7 +119,7 @@ impl Run {
             self.random.below(FILE_BYTES),
         );
         let open = &self.open[which];
-        match self.random.mounted() {
+        match self.random.mounted() && open.writes {
             true => open.theirs.set_len(size).unwrap(),
             false => open.mine.set_len(size).unwrap(),
         }
@@ -184,22 +186,23 @@ impl Run {
         let Some(id) = self.model.names.get(name).copied() else {
             return;
         };
-        let (mine, theirs) = (
-            dure::OpenOptions::new().read(true).write(true),
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(self.both.path(name)),
-        );
-        let (mine, theirs) = (
-            mine.open(&self.both.library, name).unwrap(),
-            theirs.unwrap(),
-        );
-        let map = Mapping::new(&theirs, usize::try_from(FILE_BYTES).unwrap());
+        let writes = self.random.mounted();
+        let mine = dure::OpenOptions::new().read(true).write(true);
+        let mine = mine.open(&self.both.library, name).unwrap();
+        let theirs = OpenOptions::new()
+            .read(true)
+            .write(writes)
+            .open(self.both.path(name));
+        let (theirs, len) = (theirs.unwrap(), usize::try_from(FILE_BYTES).unwrap());
+        let map = match writes {
+            true => Mapping::new(&theirs, len),
+            false => Mapping::of_reader(&theirs, len),
+        };
         self.open.push(Open {
             id,
             mine,
             theirs,
+            writes,
             map,
         });
     }

@@ -267,3 +267,71 @@ fn a_mapping_of_the_mount_may_be_the_buffer_of_a_call() {
     drop((f, g));
     both.end();
 }
+
+/// A page that is mapped for reading only: nothing of it has to be sent before the change.
+#[test]
+fn a_mapping_for_reading_sees_what_the_library_writes() {
+    let Some(both) = Both::new() else { return };
+    both.library.write("f", &[0; 8192]).unwrap();
+    let mine = opened_here(&both, "f");
+    let map = Mapping::of_reader(&fs::File::open(both.path("f")).unwrap(), 8192);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Has the page asked for at all times.
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert!(map.get(4096) == map.get(4096) || map.get(0) == 0);
+            }
+        });
+        let _stop = AtTheEnd(&stop);
+        for round in 0..2000_u32 {
+            let byte = round.to_le_bytes()[0];
+            mine.write_all_at(&[byte], 4096).unwrap();
+            assert_eq!(map.get(4096), byte, "round {round}");
+        }
+        mine.set_len(5000).unwrap();
+        mine.allocate(dure::AllocateMode::Zero, 4096, 100).unwrap();
+        assert_eq!(map.get(4096), 0);
+    });
+    drop(map);
+    both.end();
+}
+
+/// A program has them without an open(2): by a working directory, or `O_PATH`.
+#[test]
+fn what_the_kernel_has_lives_when_the_library_removes_its_name() {
+    let Some(both) = Both::new() else { return };
+    both.library.write("f", b"kept").unwrap();
+    both.library.create_dir("d").unwrap();
+    both.library.write("g", b"new").unwrap();
+    let path_only = |name: &str| {
+        let flags = rustix::fs::OFlags::PATH;
+        rustix::fs::open(both.path(name), flags, rustix::fs::Mode::empty()).unwrap()
+    };
+    let (file, directory) = (path_only("f"), path_only("d"));
+    both.library.rename("g", "f").unwrap();
+    both.library.remove_dir("d").unwrap();
+    assert_eq!(rustix::fs::fstat(&file).unwrap().st_nlink, 0);
+    assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 4);
+    assert_eq!(rustix::fs::fstat(&directory).unwrap().st_nlink, 0);
+    assert_eq!(fs::read(both.path("f")).unwrap(), b"new");
+    drop((file, directory));
+    both.end();
+}
+
+#[test]
+fn a_program_of_the_volume_runs() {
+    let Some(both) = Both::new() else { return };
+    both.library
+        .write("true", &fs::read("/bin/true").unwrap())
+        .unwrap();
+    both.library.set_permissions("true", 0o755).unwrap();
+    let ended = std::process::Command::new(both.path("true")).status();
+    assert!(ended.unwrap().success());
+    both.library
+        .write("true", &fs::read("/bin/false").unwrap())
+        .unwrap();
+    let ended = std::process::Command::new(both.path("true")).status();
+    assert!(!ended.unwrap().success());
+    both.end();
+}
