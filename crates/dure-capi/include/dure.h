@@ -139,7 +139,7 @@ int dure_mount_fd(const dure_mountpoint *mounted, const dure_file *file);
 /* Unmounts, and frees the handle. -EBUSY: a program has a file of it open, or works there; then the
  * mount and the handle stay. With DURE_DETACH it is gone from its directory at once, serves those
  * that use it until they leave, and the handle is freed. In a child it frees the handle only. */
-#define DURE_DETACH 1
+enum { DURE_DETACH = 1 };
 int dure_unmount(dure_mountpoint *mounted, int flags);
 
 /* ---- sessions: callers ---- */
