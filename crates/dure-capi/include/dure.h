@@ -132,7 +132,8 @@ int dure_mount(const dure_volume *volume, const char *directory, const char *opt
 
 /* A descriptor (open(2), FD_CLOEXEC) of the same file in the mount, for what this library has not:
  * flock(2) and fcntl(2) locks, which hold among all that use the mount, mmap(2), children. It is open
- * for what the file is open for, has a position of its own, and is closed with close(2). -EXDEV: of
+ * for what the file is open for (a process that is killed with changed pages of its own mount mapped
+ * does not end before `umount -f`), has a position of its own, and is closed with close(2). -EXDEV: of
  * another volume. -EINVAL: no regular file. -ENOTCONN: not mounted any more. */
 int dure_mount_fd(const dure_mountpoint *mounted, const dure_file *file);
 

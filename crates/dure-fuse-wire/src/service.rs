@@ -23,8 +23,8 @@ pub enum Sent {
 pub type Outcome = Result<Sent, Errno>;
 
 /// What the kernel is asked. A question about an inode also makes it drop what it has cached of the
-/// attributes, and waits while it evicts the inode; one about a name waits for those who have the
-/// directory locked in the kernel, so no thread that answers requests may ask it.
+/// attributes, and waits while it evicts the inode; one about a name waits for the lock of the
+/// directory in the kernel, whose holders may wait for an answer, so no thread that answers requests may ask it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
     /// Whether it has the inode of this node.

@@ -37,8 +37,8 @@
 //! # No deadlock
 //! A notification waits for locks of the kernel, whose holders may wait for a request: it is sent
 //! by the caller of the library, with no lock held that a request needs, and never by a thread that
-//! answers requests. The lock that is held meanwhile, `ASKS`, is taken by the start and the end of
-//! a mount besides. A buffer of a caller may itself be a mapping of the mount, so that copying waits
+//! answers requests. The lock that is held meanwhile, `ASKS`, is also taken by the start and the end
+//! of a mount. A buffer of a caller may itself be a mapping of the mount, so that copying waits
 //! for a request: [`Coherence::may_be_mapped`] says when it has to be copied without locks.
 //!
 //! **Invariants.** The server notes an open file before the kernel has any page of it, and forgets it
@@ -66,7 +66,7 @@ const LENT: u8 = 33;
 /// Rank of what the kernel has open; no lock is taken while it is held.
 const OPENS: u8 = 32;
 
-/// What the kernel may have of a volume, for those who change it without the kernel.
+/// What the kernel may have of a volume, for changes that do not come through it.
 #[derive(Debug, Default)]
 pub struct Coherence {
     /// None while the volume is not mounted.
@@ -255,7 +255,7 @@ impl Coherence {
     }
 
     /// A name that an inode has in the root directory of the mount for a moment, so that this process
-    /// can open it there, whatever its names are. Nobody can guess it, and no listing has it.
+    /// can open it there, whatever its names are. It cannot be guessed, and no listing has it.
     pub fn lend_name(&self, inode: InodeRef) -> LentName<'_> {
         let name = format!(".dure-{:016x}{:016x}", random::u64(), random::u64());
         self.lent.lock().insert(name.clone().into_bytes(), inode);

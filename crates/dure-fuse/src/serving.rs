@@ -32,8 +32,8 @@ pub struct Serving {
 
 impl Serving {
     /// Mounts `volume`, which the process goes on to use, on the directory `at`. Changes that do not
-    /// come through the mount are told to `coherence`. What `keep` is dropped when nobody uses the
-    /// mount any more.
+    /// come through the mount are told to `coherence`. `keep` is dropped when the mount has no users any
+    /// more.
     ///
     /// # Errors
     /// [`MountError`], naming the path and what to do.
@@ -64,14 +64,14 @@ impl Serving {
         &self.path
     }
 
-    /// Whether requests are answered: it is mounted, or somebody still uses it.
+    /// Whether requests are answered: it is mounted, or still has users.
     #[must_use]
     pub fn is_served(&self) -> bool {
         let server = self.server.as_ref();
         server.is_some_and(|server| !server.is_finished())
     }
 
-    /// Unmounts it. Does nothing if that is done, by whomever.
+    /// Unmounts it. Does nothing if it was unmounted by others.
     ///
     /// # Errors
     /// `Unmount`: in use, here or in another mount namespace; not permitted. `Serve`: the connection

@@ -23,12 +23,13 @@ use crate::walk;
 /// How a volume is mounted.
 #[derive(Debug, Clone, Default)]
 pub struct MountPoint {
-    /// Other users may use the mount, as modes let them. Only root may say so, or who may mount where
-    /// `user_allow_other` is in `/etc/fuse.conf`.
+    /// Other users may use the mount, as modes let them. Needs root, or `user_allow_other` in
+    /// `/etc/fuse.conf`.
     pub allow_other: bool,
     /// Nothing can be changed through the mount.
     pub read_only: bool,
-    /// What `mount` and `df` show as the source; empty: "dure".
+    /// What `mount` and `df` show as the source; empty: "dure". The path of the image would have
+    /// `dure umount` wait until this process closes it.
     pub source: String,
 }
 
@@ -103,6 +104,8 @@ impl Mount {
     /// The same file, opened in the mount, for what the library has not: locks (flock(2), fcntl(2)),
     /// which hold among all that use the mount, mmap(2), a descriptor for a child. Opened for what
     /// `file` is open for, with a position of its own; it works also when `file` has no name any more.
+    /// A process that is killed with changed pages of its own mount mapped does not end before `umount -f`:
+    /// map for writing in children, or sync the pages first.
     ///
     /// # Errors
     /// `EXDEV` of another volume; `EINVAL` of what is no regular file; `EACCES` where the process

@@ -1,6 +1,8 @@
 /* Mounts a volume, forks a child that stays, and waits to be killed. */
 #include "check.h"
 
+#include <sys/mman.h>
+
 int main(int argc, char **argv)
 {
     dure_volume *volume;
@@ -11,7 +13,7 @@ int main(int argc, char **argv)
     int bad, fd;
     pid_t child;
 
-    IS(argc, 2);
+    IS(argc >= 2, 1);
     snprintf(directory, sizeof directory, "%s.d", argv[1]);
     IS(mkdir(directory, 0755), 0);
     IS(dure_volume_create(argv[1], 64 << 20, NULL, NULL, &volume), 0);
@@ -32,11 +34,19 @@ int main(int argc, char **argv)
     IS(pwrite(fd, "sown", 4, 0), 4);
     IS(fsync(fd), 0);
     IS(close(fd), 0);
+    /* It has files of its own mount open when it is killed. */
+    IS(open(path, O_RDWR) >= 0, 1);
+    IS(dure_mount_fd(mounted, file) >= 0, 1);
     child = fork();
     IS(child >= 0, 1);
     if (child == 0)
         for (;;)
             pause();
+    if (argc > 2) {
+        char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, open(path, O_RDWR), 0);
+        IS(map != MAP_FAILED, 1);
+        map[0] = 'S';
+    }
     printf("%d\n", (int)child);
     fflush(stdout);
     for (;;)

@@ -84,12 +84,6 @@ pub const SYNCFS: u32 = 50;
 pub const TMPFILE: u32 = 51;
 /// Attributes with the birth time.
 pub const STATX: u32 = 52;
-/// The lock that stands in the way of one of fcntl(2).
-pub const GETLK: u32 = 31;
-/// Sets or clears a lock of fcntl(2) or flock(2), or fails.
-pub const SETLK: u32 = 32;
-/// The same, and waits.
-pub const SETLKW: u32 = 33;
 /// Copy within the file system; the reply counts in 64 bits.
 pub const COPY_FILE_RANGE_64: u32 = 53;
 
@@ -97,16 +91,12 @@ pub const COPY_FILE_RANGE_64: u32 = 53;
 pub mod init {
     /// READs of one file may be sent side by side.
     pub const ASYNC_READ: u32 = 1 << 0;
-    /// Locks of fcntl(2) are the server's.
-    pub const POSIX_LOCKS: u32 = 1 << 1;
     /// LOOKUP of "." and ".." is served: so the kernel finds again what a file handle names.
     pub const EXPORT_SUPPORT: u32 = 1 << 4;
     /// WRITEs of more than a page.
     pub const BIG_WRITES: u32 = 1 << 5;
     /// The server applies the umask, because a default ACL replaces it.
     pub const DONT_MASK: u32 = 1 << 6;
-    /// Locks of flock(2) are the server's.
-    pub const FLOCK_LOCKS: u32 = 1 << 10;
     /// READDIRPLUS is served.
     pub const DO_READDIRPLUS: u32 = 1 << 13;
     /// Direct I/O is sent in parts side by side.
@@ -177,14 +167,12 @@ pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// Flag of FSYNC: times may be left out.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
-/// Flag of a RELEASE: the locks of flock(2) of the open file end.
-pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
-/// Flag of GETLK, SETLK and SETLKW: a lock of flock(2).
-pub const LK_FLOCK: u32 = 1 << 0;
 /// Flag of FUSE_NOTIFY_INVAL_ENTRY: the name is asked for again, and not taken from those that use
 /// it. Older kernels than Linux 6.2 take it from them.
 pub const EXPIRE_ONLY: u32 = 1 << 0;
 /// Flag in the reply to an open: read(2) and write(2) pass the kernel's cache by.
 pub const OPEN_DIRECT_IO: u32 = 1 << 0;
+/// Flag in the reply to an open: close(2) sends no FLUSH, and waits for nothing.
+pub const OPEN_NO_FLUSH: u32 = 1 << 5;
 /// Flag in the reply to an open: what the kernel's cache holds stays.
 pub const OPEN_KEEP_CACHE: u32 = 1 << 1;

@@ -1,6 +1,6 @@
 //! A parsed request: what it asks, with names and data still in the buffer it was read into.
 
-use super::request::{CopyIn, ForgetOne, InitIn, LockIn, ReleaseIn, SetAttrIn};
+use super::request::{CopyIn, ForgetOne, InitIn, ReleaseIn, SetAttrIn};
 
 /// One request: its caller, its node, and what it asks.
 #[derive(Debug, Clone, Copy)]
@@ -209,23 +209,11 @@ pub enum Operation<'a> {
     },
     /// OPENDIR.
     OpenDirectory,
-    /// FLUSH: close(2) of a descriptor.
-    Flush {
-        /// Who loses the locks of fcntl(2).
-        owner: u64,
-    },
     /// RELEASE.
     Release(&'a ReleaseIn),
     /// RELEASEDIR.
     ReleaseDirectory,
-    /// GETLK, SETLK and SETLKW.
-    Lock {
-        /// Which lock, and whose.
-        lock: &'a LockIn,
-        /// What is wanted.
-        way: LockWay,
-    },
-    /// CREATE, ACCESS and what is best left to the kernel, or not known.
+    /// CREATE, FLUSH, ACCESS and what is best left to the kernel, or not known.
     Unserved(u32),
 }
 
@@ -269,10 +257,8 @@ impl Operation<'_> {
             | Operation::Ioctl { .. }
             | Operation::Open { .. }
             | Operation::OpenDirectory
-            | Operation::Flush { .. }
             | Operation::Release(_)
             | Operation::ReleaseDirectory
-            | Operation::Lock { .. }
             | Operation::Unserved(_) => None,
         }
     }
@@ -294,17 +280,6 @@ pub enum ListForm {
     Names,
     /// READDIRPLUS.
     Attributes,
-}
-
-/// What is wanted of a lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockWay {
-    /// To know what stands in its way.
-    Ask,
-    /// To have it, or to fail.
-    Try,
-    /// To wait for it.
-    Wait,
 }
 
 /// How the reply to a copy counts.

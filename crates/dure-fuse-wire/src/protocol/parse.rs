@@ -4,11 +4,11 @@ use thiserror::Error;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::opcode as op;
-use super::operation::{CopyForm, ListForm, LockWay, Operation, Request};
+use super::operation::{CopyForm, ListForm, Operation, Request};
 use super::request::{
-    BatchForgetIn, CopyIn, CreateIn, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn, GetAttrIn,
-    GetXattrIn, InHeader, IoctlIn, LinkIn, LockIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn,
-    Rename2In, RenameIn, SetAttrIn, SetXattrIn, WriteIn,
+    BatchForgetIn, CopyIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetAttrIn,
+    GetXattrIn, InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, Rename2In,
+    RenameIn, SetAttrIn, SetXattrIn, WriteIn,
 };
 
 /// A request that does not hold what its operation needs.
@@ -250,7 +250,7 @@ fn content<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
     })
 }
 
-/// Requests about attributes and lookup counts, and about the connection.
+/// Requests about attributes, lookup counts and open files, and about the connection.
 fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
     Ok(match opcode {
         op::INIT => Operation::Init(rest.record()?, *rest.record().unwrap_or(&0)),
@@ -297,29 +297,12 @@ fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
             Operation::ListXattr { size: list.size }
         }
         op::REMOVEXATTR => Operation::RemoveXattr(rest.name()?),
-        other => return open_files(other, rest),
-    })
-}
-
-/// Requests about open files and their locks; others are not served.
-fn open_files<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
-    let lock = |rest: &mut Rest<'a>, way| -> Parsed<Operation<'a>> {
-        let lock: &LockIn = rest.record()?;
-        Ok(Operation::Lock { lock, way })
-    };
-    Ok(match opcode {
         op::OPEN => Operation::Open {
             flags: rest.record::<OpenIn>()?.flags,
         },
         op::OPENDIR => Operation::OpenDirectory,
-        op::FLUSH => Operation::Flush {
-            owner: rest.record::<FlushIn>()?.lock_owner,
-        },
         op::RELEASE => Operation::Release(rest.record()?),
         op::RELEASEDIR => Operation::ReleaseDirectory,
-        op::GETLK => lock(rest, LockWay::Ask)?,
-        op::SETLK => lock(rest, LockWay::Try)?,
-        op::SETLKW => lock(rest, LockWay::Wait)?,
         other => Operation::Unserved(other),
     })
 }

@@ -271,15 +271,6 @@ pub struct WriteOut {
 }
 const _: () = assert!(size_of::<WriteOut>() == 8);
 
-/// GETLK.
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct LockOut {
-    /// The lock that stands in the way; of kind `F_UNLCK`: none.
-    pub lock: super::request::FileLock,
-}
-const _: () = assert!(size_of::<LockOut>() == 24);
-
 /// GETXATTR and LISTXATTR when the length was asked for.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

@@ -93,57 +93,12 @@ pub struct ReleaseIn {
     pub handle: u64,
     /// Flags of open(2).
     pub flags: u32,
-    /// See [`super::opcode::RELEASE_FLOCK_UNLOCK`].
+    /// What of locks ends.
     pub release_flags: u32,
     /// Owner of locks.
     pub lock_owner: u64,
 }
 const _: () = assert!(size_of::<ReleaseIn>() == 24);
-
-/// FLUSH.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct FlushIn {
-    /// File handle.
-    pub handle: u64,
-    /// Not used.
-    pub reserved: [u32; 2],
-    /// Owner of locks.
-    pub lock_owner: u64,
-}
-const _: () = assert!(size_of::<FlushIn>() == 24);
-
-/// GETLK, SETLK and SETLKW.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct LockIn {
-    /// File handle.
-    pub handle: u64,
-    /// Who locks.
-    pub owner: u64,
-    /// The lock.
-    pub lock: FileLock,
-    /// See [`super::opcode::LK_FLOCK`].
-    pub lock_flags: u32,
-    /// Not used.
-    pub reserved: u32,
-}
-const _: () = assert!(size_of::<LockIn>() == 48);
-
-/// A lock of bytes.
-#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct FileLock {
-    /// First byte.
-    pub start: u64,
-    /// Last byte; `i64::MAX`: to the end.
-    pub end: u64,
-    /// `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
-    pub kind: u32,
-    /// Process of the holder.
-    pub pid: u32,
-}
-const _: () = assert!(size_of::<FileLock>() == 24);
 
 /// GETATTR.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]

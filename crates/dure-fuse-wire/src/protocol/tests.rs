@@ -83,12 +83,8 @@ fn all() -> Vec<(u32, Vec<u8>, usize)> {
         fixed(op::COPY_FILE_RANGE_64, 56),
         fixed(op::OPEN, 8),
         fixed(op::OPENDIR, 0),
-        fixed(op::FLUSH, 24),
         fixed(op::RELEASE, 24),
         fixed(op::RELEASEDIR, 0),
-        fixed(op::GETLK, 48),
-        fixed(op::SETLK, 48),
-        fixed(op::SETLKW, 48),
         fixed(op::TMPFILE, 16),
     ];
     let with_names: [(u32, usize, &[u8]); 11] = [
@@ -181,10 +177,11 @@ fn what_a_request_says_is_what_is_parsed() {
 
     let write = [0_u64, 4096].as_bytes().to_vec();
     let sizes = [3_u32, op::WRITE_CACHE];
+    let flags = [0, 0, (libc::O_WRONLY | libc::O_APPEND).cast_unsigned(), 0];
     let bytes = request(
         op::WRITE,
         8,
-        &[&write, sizes.as_bytes(), &[0; 16], b"abcdef"],
+        &[&write, sizes.as_bytes(), flags.as_bytes(), b"abcdef"],
     );
     let parsed = parse(bytes.get()).unwrap();
     assert!(
@@ -195,6 +192,7 @@ fn what_a_request_says_is_what_is_parsed() {
                 data: b"abc",
                 cached: true,
                 drops_set_id: false,
+                appends: true,
             }
         ),
         "{parsed:?}"

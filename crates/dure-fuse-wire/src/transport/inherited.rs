@@ -1,7 +1,7 @@
 //! Descriptors of `/dev/fuse` that a forked child inherits.
 //!
 //! **Problem.** The kernel ends a connection when its last descriptor is closed. A child that was
-//! forked and does not exec has copies of all, and nobody who reads from them: if the parent is
+//! forked and does not exec has copies of all, and no thread that reads from them: if the parent is
 //! killed, callers of the mount would wait for the child. **Structure.** Descriptors are listed, and a
 //! handler of the C library closes them in each child. **Invariants.** A child uses none of them. More
 //! than [`LISTED_MAX`] are not listed; nor is one while it is being opened. **On a crash** the kernel

@@ -15,6 +15,11 @@ use dure_fuse_wire::protocol::request::CopyIn;
 /// how many. It gives how many bytes were trimmed in place of the second.
 pub(super) const FITRIM: u32 = 0xc018_5879;
 
+/// Flags of an open file of a volume that the process uses, too. A close(2) that waits for an answer
+/// would wait for ever where the process itself has the file open, and is killed: none of its
+/// threads answers any more, and the connection ends with its last descriptor.
+pub(super) const OPENED: u32 = opcode::OPEN_DIRECT_IO | opcode::OPEN_NO_FLUSH;
+
 /// What a copy does at most, when the reply counts in 32 bits.
 const COPY_BYTES: u64 = 1 << 30;
 
@@ -69,7 +74,7 @@ impl Call<'_> {
         let opened = self.server.open(self.request.node, Mode::of(flags))?;
         opened.ok_or(libc::ENOSYS)?;
         self.reply.put(&OpenOut {
-            flags: opcode::OPEN_DIRECT_IO,
+            flags: OPENED,
             ..OpenOut::default()
         });
         Ok(Sent::Reply)

@@ -3,7 +3,8 @@
 //! **Structure.** One file per kind of request; here what they share. **Invariants.** Every request
 //! but FORGET gets exactly one reply. Requests that dure need not see (OPEN, OPENDIR, FLUSH, ACCESS,
 //! locks) are answered ENOSYS once, and the kernel does not send them again; after the refused
-//! OPENDIR it also keeps what it has listed of a directory until an entry changes. So is CREATE:
+//! OPENDIR it also keeps what it has listed of a directory until an entry changes. (A volume that its
+//! process uses, too, serves OPEN and OPENDIR: [`crate::coherence`].) So is CREATE:
 //! the kernel sends MKNOD and OPEN instead, and after the refused OPEN no RELEASE. A RELEASE is answered after
 //! close(2) has returned and keeps the inode until then, so a STATFS of the same process could
 //! still count the blocks of a deleted file. **Crash.** Nothing is kept.
@@ -141,6 +142,7 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
         Operation::BatchForget(batch) => forget(server, knows, batch.iter().map(|one| one.node)),
         // Every request ends by itself: none is interrupted, and the kernel need not ask again.
         Operation::Interrupt => Err(libc::ENOSYS),
+        // Nothing is to be done at close(2), locks are the kernel's, and so on.
         Operation::Unserved(_) => Err(libc::ENOSYS),
 
         Operation::Lookup(name) => call.lookup(name),
@@ -218,7 +220,6 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
             server.release(node, Mode::Reads);
             Ok(Sent::Reply)
         }
-        Operation::Flush { .. } | Operation::Lock { .. } => Err(libc::ENOSYS),
     }
 }
 

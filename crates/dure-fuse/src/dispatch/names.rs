@@ -3,6 +3,7 @@
 use dure_fs::NewInode;
 use dure_fs::units::Ino;
 
+use super::content::OPENED;
 use super::{Call, ENTRY_SECONDS, Outcome, Sent, done, wire_entry};
 use crate::coherence::Mode;
 use crate::nodes::node_of;
@@ -43,7 +44,7 @@ impl Call<'_> {
         // It is open, without an OPEN.
         let node = node_of(Ino(made.attr.ino), made.attr.generation);
         let flags = match self.server.open(node, Mode::Writes)? {
-            Some(()) => opcode::OPEN_DIRECT_IO,
+            Some(()) => OPENED,
             None => opcode::OPEN_KEEP_CACHE,
         };
         self.reply.put(&wire_entry(self.server, &made));

@@ -56,7 +56,7 @@ fn own_uid() -> u32 {
 }
 
 #[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
-fn mounted(mount: dure::Result<Mount>) -> Option<Mount> {
+pub(crate) fn mounted(mount: dure::Result<Mount>) -> Option<Mount> {
     match mount {
         Ok(mount) => Some(mount),
         Err(error) => match error.cause() {
