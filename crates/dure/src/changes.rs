@@ -71,13 +71,8 @@ impl Shared {
         match self.coherence() {
             None => self.fs.write(inode, offset, bytes, Stamp::Set),
             Some(coherence) => {
-                let place = range(offset, bytes.len());
-                coherence.settle(inode, place.clone());
-                let written = with_private(coherence, bytes, |bytes| {
-                    self.fs.write(inode, offset, bytes, Stamp::Set)
-                });
-                coherence.changed(inode, place);
-                written
+                let write = |bytes: &[u8]| self.fs.write(inode, offset, bytes, Stamp::Set);
+                change(coherence, inode, range(offset, bytes.len()), bytes, write)
             }
         }
     }
@@ -88,10 +83,8 @@ impl Shared {
             None => self.fs.append(inode, bytes),
             Some(coherence) => {
                 let behind = self.fs.size(inode)?..u64::MAX;
-                coherence.settle(inode, behind.clone());
-                let written = with_private(coherence, bytes, |bytes| self.fs.append(inode, bytes));
-                coherence.changed(inode, behind);
-                written
+                let append = |bytes: &[u8]| self.fs.append(inode, bytes);
+                change(coherence, inode, behind, bytes, append)
             }
         }
     }
@@ -114,14 +107,26 @@ impl Shared {
     }
 }
 
-/// Calls `body` with the bytes, which are copied before if they may be a mapping of the mount:
-/// copying them could wait for a request, and `body` copies them under locks.
+/// Writes `bytes` somewhere in `place`. They are copied before if they may be a mapping of the mount:
+/// copying them could wait for a request, and `write` copies them under locks.
 #[cold]
-fn with_private<T>(coherence: &Coherence, bytes: &[u8], body: impl FnOnce(&[u8]) -> T) -> T {
-    match coherence.may_be_mapped() {
-        true => body(&bytes.to_vec()),
-        false => body(bytes),
-    }
+fn change<T>(
+    coherence: &Coherence,
+    inode: &InodeRef,
+    place: Range<u64>,
+    bytes: &[u8],
+    write: impl FnOnce(&[u8]) -> Result<T>,
+) -> Result<T> {
+    coherence.settle(inode, place.clone());
+    let written = match coherence.may_be_mapped() {
+        true => {
+            let copy = Vec::from(bytes);
+            write(&copy)
+        }
+        false => write(bytes),
+    };
+    coherence.changed(inode, place);
+    written
 }
 
 /// Attributes.

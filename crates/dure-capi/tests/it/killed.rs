@@ -79,6 +79,7 @@ fn a_mount_whose_owner_is_killed_says_so_and_loses_nothing_that_was_synced() {
     let mut lines = BufReader::new(owner.stdout.take().unwrap());
     lines.read_line(&mut said).unwrap();
     if said.starts_with("not run") {
+        owner.wait().unwrap();
         return;
     }
     let mount = folder.path().join("v.img.d");

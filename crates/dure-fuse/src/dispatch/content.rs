@@ -6,10 +6,10 @@ use super::{Call, Outcome, Sent, done};
 use crate::coherence::Mode;
 use crate::server::{Answer, Caller};
 use dure_fuse_wire::Knows;
-use dure_fuse_wire::protocol::opcode;
 use dure_fuse_wire::protocol::operation::CopyForm;
 use dure_fuse_wire::protocol::reply::{CopyOut, IoctlOut, LseekOut, OpenOut, WriteOut};
 use dure_fuse_wire::protocol::request::CopyIn;
+use dure_fuse_wire::protocol::{Operation, opcode};
 
 /// ioctl(2) of fstrim(8), `_IOWR('X', 121, struct fstrim_range)`: which bytes, and runs of at least
 /// how many. It gives how many bytes were trimmed in place of the second.
@@ -32,32 +32,29 @@ impl Call<'_> {
         Ok(Sent::Reply)
     }
 
-    pub(super) fn write(
-        self,
-        offset: u64,
-        data: &[u8],
-        (cached, drops_set_id): (bool, bool),
-    ) -> Outcome {
+    pub(super) fn write(self) -> Outcome {
         let (server, node) = (self.server, self.request.node);
+        let Operation::Write {
+            offset,
+            data,
+            cached,
+            drops_set_id,
+            appends,
+        } = self.request.operation
+        else {
+            return Err(libc::EIO);
+        };
         if drops_set_id {
             server.drop_set_id(node, Caller::from(self.request))?;
         }
         let taken = if cached {
             server.write_pages(node, offset, data)?;
             data.len()
+        } else if appends && server.knows_the_end_better() {
+            server.append(node, data)?
         } else {
             server.write(node, offset, data)?
         };
-        self.put_written(taken)
-    }
-
-    /// WRITE to a file that is open for appending, whose end the kernel may not know.
-    pub(super) fn append(self, data: &[u8], drops_set_id: bool) -> Outcome {
-        let (server, node) = (self.server, self.request.node);
-        if drops_set_id {
-            server.drop_set_id(node, Caller::from(self.request))?;
-        }
-        let taken = server.append(node, data)?;
         self.put_written(taken)
     }
 
@@ -69,22 +66,27 @@ impl Call<'_> {
         Ok(Sent::Reply)
     }
 
-    /// OPEN. Content passes the kernel's cache by, but for what is mapped.
-    pub(super) fn open(self, flags: u32) -> Outcome {
-        let opened = self.server.open(self.request.node, Mode::of(flags))?;
+    /// OPEN, OPENDIR, RELEASE and RELEASEDIR. Content passes the kernel's cache by, but for what is
+    /// mapped, and listings are not kept.
+    pub(super) fn open_or_close(self) -> Outcome {
+        let (server, node) = (self.server, self.request.node);
+        let (opened, flags) = match self.request.operation {
+            Operation::Open { flags } => (server.open(node, Mode::of(flags))?, OPENED),
+            Operation::OpenDirectory => (server.open(node, Mode::Reads)?, 0),
+            Operation::Release(open) => {
+                server.release(node, Mode::of(open.flags));
+                return Ok(Sent::Reply);
+            }
+            _ => {
+                server.release(node, Mode::Reads);
+                return Ok(Sent::Reply);
+            }
+        };
         opened.ok_or(libc::ENOSYS)?;
         self.reply.put(&OpenOut {
-            flags: OPENED,
+            flags,
             ..OpenOut::default()
         });
-        Ok(Sent::Reply)
-    }
-
-    /// OPENDIR. Listings are not kept.
-    pub(super) fn open_directory(self) -> Outcome {
-        let opened = self.server.open(self.request.node, Mode::Reads)?;
-        opened.ok_or(libc::ENOSYS)?;
-        self.reply.put(&OpenOut::default());
         Ok(Sent::Reply)
     }
 

@@ -23,7 +23,6 @@ use dure_fuse_wire::protocol::reply::{Attr as WireAttr, EntryOut};
 use dure_fuse_wire::protocol::{Operation, Request};
 use dure_fuse_wire::{Asks, Errno, Knows, Outcome, Question, Reply, Sent, Service};
 
-use crate::coherence::Mode;
 use crate::nodes::node_of;
 use crate::server::{Answer, Attr, ENTRY_SECONDS, Entry, Server};
 
@@ -180,16 +179,7 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
         Operation::Statistics => call.statistics(),
 
         Operation::Read { offset, size } => call.read(offset, size),
-        Operation::Write {
-            offset,
-            data,
-            cached,
-            drops_set_id,
-            appends,
-        } => match appends && !cached && server.knows_the_end_better() {
-            true => call.append(data, drops_set_id),
-            false => call.write(offset, data, (cached, drops_set_id)),
-        },
+        Operation::Write { .. } => call.write(),
         Operation::Allocate { offset, len, mode } => call.allocate(offset, len, mode),
         Operation::Seek { offset, whence } => call.seek(offset, whence, knows),
         Operation::Copy { range, form } => {
@@ -210,16 +200,10 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
             size,
             form,
         } => call.read_directory(position, size, form),
-        Operation::Open { flags } => call.open(flags),
-        Operation::OpenDirectory => call.open_directory(),
-        Operation::Release(open) => {
-            server.release(node, Mode::of(open.flags));
-            Ok(Sent::Reply)
-        }
-        Operation::ReleaseDirectory => {
-            server.release(node, Mode::Reads);
-            Ok(Sent::Reply)
-        }
+        Operation::Open { .. }
+        | Operation::OpenDirectory
+        | Operation::Release(_)
+        | Operation::ReleaseDirectory => call.open_or_close(),
     }
 }
 
