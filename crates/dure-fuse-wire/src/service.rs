@@ -37,8 +37,8 @@ pub enum Question {
         /// Up to `u64::MAX`: to the end.
         bytes: Range<u64>,
     },
-    /// Whether it has an entry, negative ones too, of this name; it looks it up anew before it uses
-    /// it again.
+    /// Whether it had an entry, negative ones too, of this name; it drops it, and looks the name up
+    /// anew.
     Name {
         /// The directory.
         parent: u64,

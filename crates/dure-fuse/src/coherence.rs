@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | content | nothing of read(2) and write(2), which pass its cache by; pages that are mapped, while the file is open | before it reads or changes a file that is open for writing there, has stores in mappings sent; after a change of one that is open, has its pages dropped |
 //! | size, times, modes of files | nothing | - |
-//! | attributes of directories, access control lists | for a second | has them dropped |
+//! | attributes of directories, access control lists | for a second, if it asked for them | has them dropped |
 //! | names, also that there is none | without end | has the name looked up anew |
 //! | listings | nothing | - |
 //! | an inode without a name | while it is used | is pinned, if the kernel has it |
@@ -31,8 +31,8 @@
 //! | 7. the page is dropped | |
 //!
 //! The same holds for a name (a LOOKUP holds the lock of the directory until its answer is in
-//! place) and for attributes (the kernel drops an answer to a GETATTR that began before the
-//! notification).
+//! place; one that the kernel believes is not asked for) and for attributes (the kernel drops an
+//! answer to a GETATTR that began before the notification; those of other answers are not kept).
 //!
 //! # No deadlock
 //! A notification waits for locks of the kernel, whose holders may wait for a request: it is sent

@@ -115,7 +115,8 @@ impl Mount {
     /// # let volume = dure::Volume::in_memory(32 << 20)?;
     /// # let mount = volume.mount("/mnt")?;
     /// let file = volume.root().create("/journal")?;
-    /// mount.open(&file)?.lock().unwrap(); // as `flock /mnt/journal` of a shell does
+    /// let there = mount.open(&file)?;
+    /// there.lock().unwrap(); // as `flock /mnt/journal` of a shell does
     /// # Ok::<(), dure::Error>(())
     /// ```
     pub fn open(&self, file: &File) -> Result<std::fs::File> {

@@ -167,9 +167,6 @@ pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// Flag of FSYNC: times may be left out.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
-/// Flag of FUSE_NOTIFY_INVAL_ENTRY: the name is asked for again, and not taken from those that use
-/// it. Older kernels than Linux 6.2 take it from them.
-pub const EXPIRE_ONLY: u32 = 1 << 0;
 /// Flag in the reply to an open: read(2) and write(2) pass the kernel's cache by.
 pub const OPEN_DIRECT_IO: u32 = 1 << 0;
 /// Flag in the reply to an open: close(2) sends no FLUSH, and waits for nothing.

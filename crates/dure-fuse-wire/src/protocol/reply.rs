@@ -46,7 +46,8 @@ pub struct InvalEntry {
     pub parent: u64,
     /// Bytes of the name.
     pub name_len: u32,
-    /// See [`super::opcode::EXPIRE_ONLY`].
+    /// None: an entry that were only to be asked for again (`FUSE_EXPIRE_ONLY`) would be asked for
+    /// without the lock of its directory, and an older answer that is under way be believed.
     pub flags: u32,
 }
 const _: () = assert!(size_of::<InvalEntry>() == 32);

@@ -16,7 +16,6 @@ use rustix::ioctl;
 use zerocopy::IntoBytes;
 
 use super::inherited::Listed;
-use crate::protocol::opcode;
 use crate::protocol::reply::{
     Delete, InvalEntry, InvalInode, NOTIFY_DELETE, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE,
     OutHeader,
@@ -134,7 +133,7 @@ fn notification(question: &Question) -> Vec<u8> {
                 header: header(NOTIFY_INVAL_ENTRY, size_of::<InvalEntry>() + name.len() + 1),
                 parent: *parent,
                 name_len: short(name.len()),
-                flags: opcode::EXPIRE_ONLY,
+                flags: 0,
             };
             [entry.as_bytes(), name, &[0]].concat()
         }

@@ -20,7 +20,8 @@ impl Call<'_> {
             return Err(libc::ENOSPC);
         }
         let attr = self.server.attributes(self.request.node)?;
-        self.put_attr(&attr)
+        let valid = self.server.attr_seconds(&attr);
+        self.put_attr(&attr, valid)
     }
 
     pub(super) fn statx(self) -> Outcome {
@@ -37,12 +38,13 @@ impl Call<'_> {
             server.drop_set_id_of_own(node, Caller::from(self.request))?;
         }
         let changed = server.set_attributes(node, &changes(set))?;
-        self.put_attr(&changed)
+        let valid = server.attr_seconds_of_entry(&changed);
+        self.put_attr(&changed, valid)
     }
 
-    fn put_attr(self, attr: &Attr) -> Outcome {
+    fn put_attr(self, attr: &Attr, valid: u64) -> Outcome {
         self.reply.put(&AttrOut {
-            valid: self.server.attr_seconds(attr),
+            valid,
             attr: wire_attr(attr),
             ..AttrOut::default()
         });

@@ -257,7 +257,7 @@ fn wire_entry(server: &Server, entry: &Entry) -> EntryOut {
         node: node_of(Ino(entry.attr.ino), entry.attr.generation),
         generation: entry.attr.generation.into(),
         entry_valid: ENTRY_SECONDS,
-        attr_valid: server.attr_seconds(&entry.attr),
+        attr_valid: server.attr_seconds_of_entry(&entry.attr),
         entry_valid_nanos: 0,
         attr_valid_nanos: 0,
         attr: wire_attr(&entry.attr),

@@ -59,6 +59,17 @@ impl Server {
         self.coherence.is_some()
     }
 
+    /// How long it may cache those that come with a name, or after a change. Where changes come from
+    /// elsewhere, too, not at all: the kernel drops an older answer to a GETATTR when it is told of a
+    /// change, but not one by which it first hears of an inode, or that of a SETATTR.
+    #[must_use]
+    pub fn attr_seconds_of_entry(&self, attr: &Attr) -> u64 {
+        match self.coherence {
+            Some(_) => 0,
+            None => self.attr_seconds(attr),
+        }
+    }
+
     /// How long the kernel may cache attributes, in seconds. It is not told when a write clears
     /// set-id bits, and must not run a changed program with them. Of a volume that the process uses,
     /// too, it is told of directories only.

@@ -67,8 +67,9 @@ fn the_mount_of_the_library_page() -> Result<(), Box<dyn Error>> {
     let mut mount = volume.mount(directory)?;
     session.write("note", b"sown")?;
     assert_eq!(std::fs::read(directory.join("note"))?, b"sown");
-    let file = session.open("note")?;
-    mount.open(&file)?.lock()?;
+    let there = mount.open(&session.open("note")?)?;
+    there.lock()?;
+    drop(there);
     mount.unmount()?;
     // page
     let page = on_page("docs/user/library.md", (1, 2))?;

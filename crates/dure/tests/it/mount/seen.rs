@@ -3,6 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::time::Duration;
 
 use dure::XattrMode;
 use dure_sync::atomic::{AtomicBool, Ordering};
@@ -144,6 +145,52 @@ fn names_are_seen_on_both_sides() {
 fn a_name_is_never_believed_after_the_call_that_changed_it() {
     let Some(both) = Both::new() else { return };
     both.library.create_dir("d").unwrap();
+    while_others_look(&both, || {
+        for round in 0..500_u32 {
+            both.library.write("d/name", &round.to_le_bytes()).unwrap();
+            assert_eq!(fs::read(both.path("d/name")).unwrap(), round.to_le_bytes());
+            both.library.remove_file("d/name").unwrap();
+            assert!(fs::metadata(both.path("d/name")).is_err(), "round {round}");
+            assert_eq!(fs::read_dir(both.path("d")).unwrap().count(), 0);
+        }
+    });
+    both.end();
+}
+
+/// A name that is replaced leads to the new file at once, whatever lookups are under way.
+#[test]
+fn a_replaced_name_is_never_believed_after_the_call() {
+    let Some(both) = Both::new() else { return };
+    both.library.create_dir("d").unwrap();
+    both.library.write("d/name", b"").unwrap();
+    while_others_look(&both, || {
+        for round in 0..1500_u32 {
+            for new in ["new", "newer"] {
+                both.library.write(format!("d/{new}"), b"").unwrap();
+                // The one that is replaced has another name, or not.
+                let _ = both.library.remove_file(new);
+                if round % 2 == 0 {
+                    both.library.hard_link(format!("d/{new}"), new).unwrap();
+                }
+            }
+            // Lookups after the first are under way at the second.
+            both.library.rename("d/new", "d/name").unwrap();
+            thread::sleep(Duration::from_micros(u64::from(round % 32)));
+            both.library.rename("d/newer", "d/name").unwrap();
+            // An answer that was under way is believed now, if ever.
+            thread::sleep(Duration::from_micros(200));
+            let (mine, theirs) = (
+                both.library.metadata("d/name"),
+                fs::metadata(both.path("d/name")),
+            );
+            assert_eq!(mine.unwrap().ino(), theirs.unwrap().ino(), "round {round}");
+        }
+    });
+    both.end();
+}
+
+/// Has two threads look up names, and list, while `body` runs.
+fn while_others_look(both: &Both, body: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -156,15 +203,8 @@ fn a_name_is_never_believed_after_the_call_that_changed_it() {
         }
         // Also when an assertion fails: the threads are waited for.
         let _stop = AtTheEnd(&stop);
-        for round in 0..500_u32 {
-            both.library.write("d/name", &round.to_le_bytes()).unwrap();
-            assert_eq!(fs::read(both.path("d/name")).unwrap(), round.to_le_bytes());
-            both.library.remove_file("d/name").unwrap();
-            assert!(fs::metadata(both.path("d/name")).is_err(), "round {round}");
-            assert_eq!(fs::read_dir(both.path("d")).unwrap().count(), 0);
-        }
+        body();
     });
-    both.end();
 }
 
 #[test]
