@@ -3,6 +3,8 @@
 //!
 //! Where FUSE cannot be used the tests say so and end.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod ends;
 mod lent;
 mod random;

@@ -84,12 +84,11 @@ fn there(both: &Both, random: &mut Seeded) {
                 let _ = file.set_len(offset);
             }
         }
-        _ => store(open(), offset),
+        _ => write_and_sync(open(), offset),
     }
 }
 
-/// Stores into a mapping; of a file of its own, as others would make it shorter than what is mapped.
-fn store(open: std::io::Result<fs::File>, offset: u64) {
+fn write_and_sync(open: std::io::Result<fs::File>, offset: u64) {
     let Ok(file) = open else { return };
     file.write_all_at(&[1; 100], offset).unwrap();
     file.sync_data().unwrap();
