@@ -47,7 +47,7 @@ pub struct Mount {
 impl Volume {
     /// Mounts the volume on the directory `at`, while this process goes on to use it. What a call of
     /// the library or a program in the mount has changed, the other side sees as soon as the call
-    /// returns: content, sizes, attributes, names, locks.
+    /// returns: content, sizes, attributes, names. Locks: [`Mount::open`].
     ///
     /// # Errors
     /// `EBUSY` while it is mounted by an earlier call; `ENOENT` or `EACCES` of `/dev/fuse` where there
