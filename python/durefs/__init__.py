@@ -7,7 +7,7 @@
             file.fsync()
 
 Structure. `Volume` is a mounted volume, `Session` a caller on it with the calls of `os`, and
-`Session.open` returns the file objects of `io` over `File`. `durefs.fsspec_dure` is a file system
+`Session.open` returns the file objects of `io` over `File`. `Volume.mount` shows it to other programs. `durefs.fsspec_dure` is a file system
 of fsspec.
 
 Durable, that is there after a power cut, is what `fsync`, `fdatasync` or `Volume.sync` returned
@@ -18,6 +18,7 @@ table of calls and the limits.
 from __future__ import annotations
 
 from ._file import BufferedFile, BufferedReader, BufferedWriter, File, TextFile
+from ._mount import Mount
 from ._native import LIB as _LIB
 from ._session import DirEntry, ScandirIterator, Session
 from ._volume import Volume
@@ -30,6 +31,7 @@ __all__ = [
     "BufferedWriter",
     "DirEntry",
     "File",
+    "Mount",
     "ScandirIterator",
     "Session",
     "TextFile",

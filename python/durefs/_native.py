@@ -101,6 +101,9 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "dure_volume_open": (c_int, [_PATH, _PATH, _RESULT]),
     "dure_volume_close": (c_int, [_HANDLE]),
     "dure_volume_sync": (c_int, [_HANDLE]),
+    "dure_mount": (c_int, [_HANDLE, _PATH, _PATH, _RESULT]),
+    "dure_mount_fd": (c_int, [_HANDLE, _HANDLE]),
+    "dure_unmount": (c_int, [_HANDLE, c_int]),
     "dure_volume_statfs": (c_int, [_HANDLE, POINTER(StatFs)]),
     "dure_session_open": (
         c_int,

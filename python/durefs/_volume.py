@@ -6,6 +6,7 @@ files with their buffers, listings and sessions, because what is left would keep
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import warnings
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import Any, Optional, Union
 
 from . import _native
+from ._mount import Mount
 from ._native import LIB, StrPath
 from ._session import Session
 
@@ -154,6 +156,21 @@ class Volume:
             )
         return Session(self, handle)
 
+    def mount(self, directory: StrPath, options: Options = None) -> Mount:
+        """Mounts the volume on a directory, while this process goes on to use it: other programs see
+        the same files, and what either side does is seen by the other when the call has returned.
+
+        `options`: allow_other, ro, source=TEXT.
+        """
+        pointer = c_void_p()
+        with self._use() as volume:
+            result = LIB.dure_mount(
+                volume, _native.path(directory), _words(options), byref(pointer)
+            )
+        if result < 0:
+            raise _native.failed(result, directory)
+        return Mount(self, pointer, os.fsdecode(directory))
+
     def sync(self) -> None:
         """Makes everything durable that calls had done before."""
         with self._use() as pointer:
@@ -187,6 +204,7 @@ class Volume:
         """Closes what was opened on it, makes everything durable, and gives the image back.
 
         An error says what is not durable: of a buffer that could not be written, or of the volume.
+        While a program uses a mount of it, that is EBUSY, and the volume stays open.
         """
         with self._state:
             if self._closing:
@@ -204,6 +222,9 @@ class Volume:
                 self._state.wait()
             pointer, self._pointer = self._pointer, None
         result = LIB.dure_volume_close(pointer)
+        if result == -errno.EBUSY:
+            with self._state:
+                self._pointer, self._closing = pointer, False
         if result < 0:
             raise _native.failed(result, self.path)
         if first is not None:

@@ -22,7 +22,8 @@ const LAYERS: &[&[&str]] = &[
     &["dure-store"],
     // Beside each other: what checks shares only formats and replay with what it checks.
     &["dure-check", "dure-fs"],
-    &["dure", "dure-fuse"],
+    &["dure-fuse"],
+    &["dure"],
     &["dure-capi", "dure-preload", "dure-sqlite", "dure-cli"],
 ];
 

@@ -65,6 +65,7 @@ typedef struct dure_session dure_session; /* a caller on it, and where its paths
 typedef struct dure_file dure_file;       /* an open file or directory, with a position */
 typedef struct dure_dir dure_dir;         /* a directory that is being read */
 typedef struct dure_calls dure_calls;     /* reads and writes under way */
+typedef struct dure_mountpoint dure_mountpoint; /* a mount of a volume that is open */
 
 /* ---- errors, version ---- */
 
@@ -98,7 +99,7 @@ int dure_volume_open(const char *path, const char *mount_options, dure_volume **
 
 /* Makes everything durable, marks the volume as closed, frees the handle (after an error too).
  * Sessions and files that are left can read; their changes return -EROFS. An error says what is not
- * durable; the next open recovers. */
+ * durable; the next open recovers. -EBUSY: it is mounted (dure_mount); then the handle stays. */
 int dure_volume_close(dure_volume *volume);
 
 /* Makes everything durable that calls had done before. */
@@ -145,6 +146,31 @@ int dure_snapshot_next(const dure_volume *volume, uint64_t after, struct dure_sn
  * about memory count. -ENOENT. */
 int dure_snapshot_open(const dure_volume *volume, const char *name, const char *mount_options,
                        dure_volume **snapshot);
+
+/* ---- a volume that is mounted, too ---- */
+
+/* Mounts an open volume on a directory through FUSE, while this process goes on to use it: shells,
+ * backups and children see the same files. What a call here, or a program there, has changed, the
+ * other side sees when the call has returned. Threads of this process serve the mount; when the
+ * process ends without dure_unmount, the mount answers ENOTCONN until `umount -l`, and nothing is
+ * lost that was durable. Options: allow_other (other users, as modes let them), ro, source=TEXT (what
+ * mount and df show). -EBUSY: it is mounted. -ENOENT or -EACCES: no FUSE here, or no such directory
+ * (dure_last_error says which). -EPERM: not root, and no fusermount3. */
+int dure_mount(const dure_volume *volume, const char *directory, const char *options,
+               dure_mountpoint **mounted);
+
+/* A descriptor (open(2), FD_CLOEXEC) of the same file in the mount, for what this library has not:
+ * flock(2) and fcntl(2) locks, which hold among all that use the mount, mmap(2), children. It is open
+ * for what the file is open for (a process that is killed with changed pages of its own mount mapped
+ * does not end before `umount -f`), has a position of its own, and is closed with close(2). -EXDEV: of
+ * another volume. -EINVAL: no regular file. -ENOTCONN: not mounted any more. */
+int dure_mount_fd(const dure_mountpoint *mounted, const dure_file *file);
+
+/* Unmounts, and frees the handle. -EBUSY: a program has a file of it open, or works there; then the
+ * mount and the handle stay. With DURE_DETACH it is gone from its directory at once, serves those
+ * that use it until they leave, and the handle is freed. In a child it frees the handle only. */
+enum { DURE_DETACH = 1 };
+int dure_unmount(dure_mountpoint *mounted, int flags);
 
 /* ---- sessions: callers ---- */
 

@@ -1,6 +1,6 @@
 //! Options as text: `word,key=value`, those of `dure mount -o` that are of the file system.
 
-use dure::{FormatOptions, MountOptions};
+use dure::{FormatOptions, MountOptions, MountPoint};
 
 use crate::answer::{Failure, Outcome};
 
@@ -35,6 +35,20 @@ pub(crate) fn of_format(words: &str) -> Outcome<FormatOptions> {
     Ok(options)
 }
 
+/// How a volume that is open is mounted, too.
+pub(crate) fn of_mount_point(words: &str) -> Outcome<MountPoint> {
+    let mut options = MountPoint::default();
+    for (key, value) in pairs(words) {
+        match (key, value) {
+            ("allow_other", "") => options.allow_other = true,
+            ("ro", "") => options.read_only = true,
+            ("source", _) => value.clone_into(&mut options.source),
+            _ => return refused(format!("unknown option '{key}'")),
+        }
+    }
+    Ok(options)
+}
+
 fn number(key: &str, value: &str) -> Outcome<u32> {
     match value.parse() {
         Ok(number) => Ok(number),
@@ -52,6 +66,8 @@ mod tests {
         let options = of_format("journals=4,label=a b,uid=7").unwrap();
         assert_eq!((options.journals, options.owner.uid), (Some(4), 7));
         assert_eq!(options.label, "a b");
+        let options = of_mount_point("ro,source=rice").unwrap();
+        assert!(options.read_only && !options.allow_other && options.source == "rice");
     }
 
     #[test]
@@ -60,6 +76,7 @@ mod tests {
         assert_eq!(failure.errno(), libc::EINVAL);
         for words in ["journals=", "size=4", "uid=-1"] {
             assert!(of_format(words).is_err(), "{words}");
+            assert!(of_mount_point(words).is_err(), "{words}");
         }
     }
 }

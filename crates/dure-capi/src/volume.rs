@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use dure::{CreateOptions, Volume};
+use dure::{Cause, CreateOptions, Volume};
 use dure_sync::{Arc, without_signals};
 
 use crate::answer::{Failure, Handle, Outcome, answer, answer_alone};
@@ -79,7 +79,16 @@ pub extern "C" fn dure_volume_close(volume: Option<Box<dure_volume>>) -> c_int {
 
 fn close(volume: Box<dure_volume>) -> Outcome<()> {
     match volume.owner.check() {
-        Ok(()) => Ok(volume.volume.close()?),
+        Ok(()) => {
+            let closed = volume.volume.close();
+            if let Err(error) = &closed
+                && matches!(error.cause(), Cause::Mounted { .. })
+            {
+                // The caller has it still.
+                std::mem::forget(volume);
+            }
+            Ok(closed?)
+        }
         Err(refusal) => {
             // Nothing is written, not even by dropping it.
             std::mem::forget(volume);

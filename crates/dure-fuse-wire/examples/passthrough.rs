@@ -187,7 +187,7 @@ impl Service for Passthrough {
                     .for_each(|one| self.forget(one.node, one.lookups));
                 return Ok(Sent::Nothing);
             }
-            Operation::Release | Operation::Destroy => {}
+            Operation::Release(_) | Operation::Destroy => {}
             _ => return Err(libc::ENOSYS),
         }
         Ok(Sent::Reply)
@@ -205,6 +205,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         features: Features {
             needed: 0,
             wanted: init::NO_OPEN_SUPPORT | init::NO_OPENDIR_SUPPORT,
+            wanted_more: 0,
         },
         transport: match rest.is_empty() {
             true => Transport::Device,

@@ -13,9 +13,9 @@
 //! **On a crash** of the server the kernel answers ENOTCONN until the directory is unmounted.
 //!
 //! # What is not here
-//! Open files: OPEN, CREATE, FLUSH and locks are [`Operation::Unserved`]. Answered ENOSYS, the kernel
-//! does without them where `NO_OPEN_SUPPORT` is taken, and every request names its node; a service
-//! that needs a handle for each open(2) has to parse more.
+//! Handles of open files: CREATE, FLUSH and locks are [`Operation::Unserved`], and every request names
+//! its node. Answered ENOSYS, the kernel does without them, and without OPEN where `NO_OPEN_SUPPORT` is
+//! taken; a service that needs a handle for each open(2) has to parse more.
 //!
 //! # Example
 //! `examples/passthrough.rs` mounts a directory a second time, in a hundred lines. This is the

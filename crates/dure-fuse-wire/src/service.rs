@@ -22,8 +22,9 @@ pub enum Sent {
 /// What became of a request. With an errno, what was put into the reply does not count.
 pub type Outcome = Result<Sent, Errno>;
 
-/// What the kernel is asked. Either question also makes it drop what it has cached of the
-/// attributes, and waits while it evicts the inode.
+/// What the kernel is asked. A question about an inode also makes it drop what it has cached of the
+/// attributes, and waits while it evicts the inode; one about a name waits for the lock of the
+/// directory in the kernel, whose holders may wait for an answer, so no thread that answers requests may ask it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
     /// Whether it has the inode of this node.
@@ -35,6 +36,24 @@ pub enum Question {
         node: u64,
         /// Up to `u64::MAX`: to the end.
         bytes: Range<u64>,
+    },
+    /// Whether it had an entry, negative ones too, of this name; it drops it, and looks the name up
+    /// anew.
+    Name {
+        /// The directory.
+        parent: u64,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// Whether it had the entry of a name that is gone, with the node, which has no other; it drops
+    /// both, but for users of the node that there are.
+    Removed {
+        /// The directory.
+        parent: u64,
+        /// What the name led to.
+        child: u64,
+        /// The name.
+        name: Vec<u8>,
     },
 }
 

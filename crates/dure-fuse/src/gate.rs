@@ -27,6 +27,7 @@ use dure_sync::atomic::{AtomicBool, Ordering};
 use dure_sync::{Arc, Mutex, PerCoreReadGuard, PerCoreRwLock, RwLockWriteGuard, clock, thread};
 
 use crate::MountSettings;
+use crate::coherence::Coherence;
 use crate::kernel_cache::KernelCache;
 use crate::server::Server;
 
@@ -72,18 +73,22 @@ impl MountedVolume {
     /// A volume whose requests come through a [`Gate`] that is to be served.
     #[must_use]
     pub fn new(volume: FileSystem, settings: &MountSettings) -> MountedVolume {
-        MountedVolume::with_kernel_cache(volume, settings, None)
+        MountedVolume::served(volume, settings, None, None)
     }
 
-    /// Like [`MountedVolume::new`], with room for what the kernel collects.
-    pub(crate) fn with_kernel_cache(
+    /// Like [`MountedVolume::new`], with room for what the kernel collects, and for a process that uses
+    /// it, too.
+    pub(crate) fn served(
         volume: FileSystem,
         settings: &MountSettings,
         kernel_cache: Option<KernelCache>,
+        coherence: Option<Arc<Coherence>>,
     ) -> MountedVolume {
+        let server = Server::new(volume.clone(), settings);
+        let server = server.with(kernel_cache).coherent(coherence);
         MountedVolume(Arc::new(Gate {
-            current: Mutex::new(volume.clone()),
-            server: PerCoreRwLock::new(Server::new(volume, settings).with(kernel_cache)),
+            current: Mutex::new(volume),
+            server: PerCoreRwLock::new(server),
             wanted: AtomicBool::new(false),
         }))
     }

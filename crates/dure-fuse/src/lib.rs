@@ -33,19 +33,23 @@
 //! # }
 //! ```
 
+pub mod coherence;
 mod dispatch;
 pub mod gate;
 mod kernel_cache;
 pub mod nodes;
 pub mod server;
+pub mod serving;
 pub mod session;
 #[cfg(test)]
 mod tests;
 
+pub use coherence::Coherence;
 pub use dure_fuse_wire::transport::uring::switch::Switch;
 pub use dure_fuse_wire::{
     MountError, RingPolicy, Transport, WriteCache, mount, protocol, service, transport, unmount,
 };
 pub use gate::{GrowError, MountedVolume};
 pub use server::{SNAPSHOTS, SnapshotPlaces, report_errors};
+pub use serving::Serving;
 pub use session::{FEATURES, MountSettings, Session};

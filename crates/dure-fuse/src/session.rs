@@ -9,6 +9,7 @@ use dure_fuse_wire::{mount::flags, transport::crew, transport::uring};
 use dure_sync::Arc;
 use rustix::mount::MountFlags;
 
+use crate::coherence::Coherence;
 use crate::gate::MountedVolume;
 use crate::kernel_cache::{KernelCache, SMALLEST};
 use crate::server::SnapshotPlaces;
@@ -33,10 +34,22 @@ const WANTED: u32 = init::ASYNC_READ
     | init::POSIX_ACL
     | init::CACHE_SYMLINKS;
 
+/// What of this does not go with changes that do not come through the kernel: it is to ask at each
+/// open(2).
+const NEEDS_ALL_CHANGES: u32 = init::NO_OPEN_SUPPORT | init::NO_OPENDIR_SUPPORT;
+
+/// What of the kernel's offer is taken for a volume that its process uses, too.
+const COHERENT: Features = Features {
+    needed: NEEDED,
+    wanted: WANTED & !NEEDS_ALL_CHANGES,
+    wanted_more: init::EXT_DIRECT_IO_ALLOW_MMAP,
+};
+
 /// What of the kernel's offer is taken, whichever cache a write(2) fills.
 pub const FEATURES: Features = Features {
     needed: NEEDED,
     wanted: WANTED,
+    wanted_more: 0,
 };
 
 /// Settings of a mount.
@@ -115,6 +128,30 @@ impl Session {
         at: &Path,
         settings: &MountSettings,
     ) -> Result<Session, MountError> {
+        Session::of((volume, None), at, settings)
+    }
+
+    /// Mounts a volume that the process goes on to use, and tells `coherence` of it.
+    ///
+    /// # Errors
+    /// [`MountError`], naming the path and what to do.
+    pub(crate) fn coherent(
+        volume: FileSystem,
+        coherence: &Arc<Coherence>,
+        (at, settings): (&Path, &MountSettings),
+    ) -> Result<Session, MountError> {
+        let settings = MountSettings {
+            write_cache: WriteCache::Through,
+            ..settings.clone()
+        };
+        Session::of((volume, Some(Arc::clone(coherence))), at, &settings)
+    }
+
+    fn of(
+        (volume, coherence): (FileSystem, Option<Arc<Coherence>>),
+        at: &Path,
+        settings: &MountSettings,
+    ) -> Result<Session, MountError> {
         let defaults = Settings::default();
         let cache_bytes = volume.cache_bytes();
         let unfit = unfit_to_collect(&volume);
@@ -128,7 +165,10 @@ impl Session {
             allow_other: settings.allow_other,
             flags: settings.flags,
             block_device: settings.block_device,
-            features: FEATURES,
+            features: match coherence {
+                Some(_) => COHERENT,
+                None => FEATURES,
+            },
             write_cache,
             transport: settings.transport,
             workers: settings.workers.unwrap_or(defaults.workers),
@@ -154,7 +194,7 @@ impl Session {
             wire,
             write_cache: settings.write_cache,
             writes_through: why,
-            volume: MountedVolume::with_kernel_cache(volume, &settings, kernel_cache),
+            volume: MountedVolume::served(volume, &settings, kernel_cache, coherence),
         })
     }
 

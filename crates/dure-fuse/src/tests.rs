@@ -115,6 +115,7 @@ impl World {
         let known = self.known.clone();
         let knows = move |question| match question {
             Question::Inode(node) | Question::Pages { node, .. } => known.contains(&node),
+            Question::Name { .. } | Question::Removed { .. } => unreachable!("not of a request"),
         };
         let bytes = answer(
             &*self.mounted.0,

@@ -36,7 +36,7 @@ impl Actor<'_> {
     }
 
     fn set(&self, inode: &InodeRef, changes: &SetAttributes) -> Result<()> {
-        self.fs().change_attributes(inode, changes)?;
+        self.shared.change_attributes(inode, changes)?;
         if changes
             .mode
             .is_some_and(|mode| mode & (SET_UID | SET_GID) != 0)
@@ -124,7 +124,7 @@ impl Actor<'_> {
                 mode: Some(mode),
                 ..SetAttributes::default()
             };
-            self.fs().change_attributes(inode, &changes)?;
+            self.shared.change_attributes(inode, &changes)?;
         }
         Ok(())
     }

@@ -90,9 +90,9 @@ impl Session {
         let name = self.free_name(&place, kind)?;
         let new = self.new_inode(&place.dir, kind, rdev, mode)?;
         match kind {
-            FileKind::Directory => self.fs().mkdir(&place.dir, name, &new)?,
-            _ => self.fs().create(&place.dir, name, &new)?,
-        };
+            FileKind::Directory => self.shared().mkdir(&place.dir, name, &new)?,
+            _ => drop(self.shared().create(&place.dir, name, &new)?),
+        }
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Session {
             let place = self.place(path)?;
             let name = self.free_name(&place, FileKind::Symlink)?;
             let new = self.new_inode(&place.dir, FileKind::Symlink, 0, 0o777)?;
-            self.fs().symlink(&place.dir, name, target, &new)?;
+            self.shared().symlink(&place.dir, (name, target), &new)?;
             walk::Result::Ok(())
         };
         make().at("make symbolic link", path)
@@ -246,7 +246,7 @@ impl Session {
         if source.kind() == FileKind::Directory {
             return Err(Errno::PERM.into());
         }
-        self.fs().link(source, &place.dir, name)?;
+        self.shared().link(source, &place.dir, name)?;
         Ok(())
     }
 
@@ -287,6 +287,6 @@ impl Session {
         mode: u32,
     ) -> walk::Result<InodeRef> {
         let new = self.new_inode(dir, FileKind::File, 0, mode)?;
-        Ok(self.fs().create(dir, name, &new)?)
+        Ok(self.shared().create(dir, name, &new)?)
     }
 }

@@ -22,6 +22,13 @@ pub enum Cause {
     FileSystem(dure_fs::Error),
     /// The device below it.
     Device(dure_block::Error),
+    /// The volume is mounted by this process.
+    Mounted {
+        /// Where.
+        path: PathBuf,
+    },
+    /// It cannot be mounted or unmounted.
+    Mount(dure_fuse::MountError),
     /// A file of the host, in a copy from or to the host.
     Host(io::Error),
     /// The caller stopped a copy.
@@ -39,6 +46,8 @@ impl Cause {
                 Errno::BUSY.raw_os_error()
             }
             Cause::Device(error) => error.os().map_or(Errno::IO.raw_os_error(), |os| os.errno()),
+            Cause::Mounted { .. } => Errno::BUSY.raw_os_error(),
+            Cause::Mount(error) => error.errno(),
             Cause::Host(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
             Cause::Interrupted => Errno::INTR.raw_os_error(),
         }
@@ -79,6 +88,12 @@ impl From<dure_fs::Error> for Cause {
 impl From<dure_block::Error> for Cause {
     fn from(error: dure_block::Error) -> Self {
         Cause::Device(error)
+    }
+}
+
+impl From<dure_fuse::MountError> for Cause {
+    fn from(error: dure_fuse::MountError) -> Self {
+        Cause::Mount(error)
     }
 }
 
@@ -194,6 +209,12 @@ impl fmt::Display for Cause {
             Cause::Posix(errno) => f.write_str(&text(*errno)),
             Cause::FileSystem(error) => fmt::Display::fmt(error, f),
             Cause::Device(error) => fmt::Display::fmt(error, f),
+            Cause::Mounted { path } => write!(
+                f,
+                "it is mounted on {} by this process; unmount that first",
+                path.display()
+            ),
+            Cause::Mount(error) => fmt::Display::fmt(error, f),
             Cause::Host(error) => fmt::Display::fmt(error, f),
             Cause::Interrupted => f.write_str("stopped by the caller"),
         }
@@ -217,7 +238,8 @@ impl std::error::Error for Error {
             Cause::FileSystem(error) => Some(error),
             Cause::Device(error) => Some(error),
             Cause::Host(error) => Some(error),
-            Cause::Posix(_) | Cause::Interrupted => None,
+            Cause::Mount(error) => Some(error),
+            Cause::Posix(_) | Cause::Mounted { .. } | Cause::Interrupted => None,
         }
     }
 }

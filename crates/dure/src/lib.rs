@@ -49,6 +49,7 @@ pub mod acl;
 mod actor;
 mod attributes;
 mod calls;
+mod changes;
 mod copy;
 mod create;
 mod credentials;
@@ -58,6 +59,7 @@ mod file;
 pub mod members;
 mod memory;
 mod metadata;
+mod mount;
 mod open;
 mod options;
 mod path;
@@ -82,10 +84,12 @@ pub use dure_fs::{
     MountOptions, Numa, NumaPolicy, RecordPolicy, RenameMode, ScrubCounts, ScrubCursor,
     ScrubOptions, ScrubProgress, ScrubStage, SnapshotInfo, Statistics, XattrMode,
 };
+pub use dure_fuse::MountError;
 pub use error::{Cause, Error, Result};
 pub use file::{File, Seek};
 pub use memory::quarter_of_memory;
 pub use metadata::{FileTimes, Metadata, Permissions, TimeChange, Timestamp};
+pub use mount::{Mount, MountPoint};
 pub use options::OpenOptions;
 pub use permission::Access;
 pub use read_dir::{DirEntry, ReadDir};

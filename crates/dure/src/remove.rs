@@ -49,7 +49,7 @@ impl Session {
             };
             if self.credentials().is_root() && !place.slash {
                 // The removal itself makes all the checks.
-                return Ok(self.fs().unlink(&place.dir, name)?);
+                return Ok(self.shared().unlink(&place.dir, name)?);
             }
             let victim = self.walk().lookup(&place.dir, name)?.ok_or(Errno::NOENT)?;
             let is_directory = victim.kind() == FileKind::Directory;
@@ -65,7 +65,7 @@ impl Session {
             // Dropped first: an inode without other references is deleted with its name, in one
             // operation, not as an orphan.
             drop(victim);
-            self.fs().unlink(&place.dir, name)?;
+            self.shared().unlink(&place.dir, name)?;
             walk::Result::Ok(())
         };
         remove().at("remove", path)
@@ -86,7 +86,7 @@ impl Session {
                 Last::Root => return Err(Errno::BUSY.into()),
             };
             if self.credentials().is_root() {
-                return Ok(self.fs().rmdir(&place.dir, name)?);
+                return Ok(self.shared().rmdir(&place.dir, name)?);
             }
             let victim = self.walk().lookup(&place.dir, name)?.ok_or(Errno::NOENT)?;
             self.check_delete(&place.dir, &victim)?;
@@ -94,7 +94,7 @@ impl Session {
                 return Err(Errno::NOTDIR.into());
             }
             drop(victim);
-            self.fs().rmdir(&place.dir, name)?;
+            self.shared().rmdir(&place.dir, name)?;
             walk::Result::Ok(())
         };
         remove().at("remove directory", path)
@@ -141,7 +141,7 @@ impl Session {
         self.empty(&victim)?;
         self.check_delete(dir, &victim)?;
         drop(victim);
-        Ok(self.fs().rmdir(dir, name)?)
+        Ok(self.shared().rmdir(dir, name)?)
     }
 
     /// Removes everything below `top`. Directories are held by reference, not by path, and the walk
@@ -162,7 +162,7 @@ impl Session {
                 }
                 self.check_delete(&at.dir, &victim)?;
                 drop(victim);
-                self.fs().unlink(&at.dir, &name)?;
+                self.shared().unlink(&at.dir, &name)?;
                 continue;
             }
             let done = way.pop().expect("the directory was the last of the way");
@@ -170,7 +170,7 @@ impl Session {
             if let Some(parent) = way.last() {
                 self.check_delete(&parent.dir, &done.dir)?;
                 drop(done.dir);
-                self.fs().rmdir(&parent.dir, &done.name)?;
+                self.shared().rmdir(&parent.dir, &done.name)?;
             }
         }
         Ok(())
@@ -235,8 +235,8 @@ impl Session {
             return Err(if exists { Errno::EXIST } else { Errno::BUSY }.into());
         };
         let rename = || {
-            self.fs()
-                .rename(&old.dir, old_name, &new.dir, new_name, mode)
+            let (from, to) = ((&old.dir, old_name), (&new.dir, new_name));
+            self.shared().rename(from, to, mode)
         };
         // Permissions do not bind root, and only a call that fails has to find out the error that
         // Linux would report first.

@@ -202,6 +202,11 @@ impl Session {
         &self.origin.shared().fs
     }
 
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        self.origin.shared()
+    }
+
     pub(crate) fn walk(&self) -> Walk<'_> {
         Walk::new(self.fs(), &self.origin.caller, &self.origin.root)
     }

@@ -1,19 +1,23 @@
 //! A mounted volume.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dure_block::nvm::Nvm;
 use dure_block::ram::RamDevice;
 use dure_block::{Device, file};
 use dure_fs::{FileSystem, FormatOptions, InodeRef, MountOptions, Statistics};
-use dure_sync::Arc;
+use dure_fuse::Coherence;
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use dure_sync::{Arc, Mutex, OnceLock};
 
 use crate::credentials::Credentials;
 use crate::error::{Cause, Context, Result};
 use crate::members;
 use crate::session::Session;
+
+/// Rank of where a volume is mounted.
+const MOUNTED_ON: u8 = 27;
 
 const BLOCK: u64 = 4096;
 const _: () = assert!(dure_block::BLOCK_BYTES == 4096);
@@ -29,9 +33,35 @@ pub(crate) struct Shared {
     /// of a caller that is not root. Release/Acquire: a write that sees the count sees the new mode
     /// too, and knows that it has to read it.
     set_ids: AtomicU64,
+    /// What the kernel may have of it, since it was mounted by this process for the first time.
+    coherence: OnceLock<Arc<Coherence>>,
+    /// Where it is mounted, or was.
+    mounted_on: Mutex<MOUNTED_ON, PathBuf>,
 }
 
 impl Shared {
+    /// What the kernel may have of the volume; `None`: it was never mounted by this process.
+    #[inline]
+    pub(crate) fn coherence(&self) -> Option<&Coherence> {
+        self.coherence.get().map(|coherence| &**coherence)
+    }
+
+    /// Mounts it by `mount` on the directory `at`, if it is not mounted.
+    pub(crate) fn mount_once<T>(
+        &self,
+        at: &Path,
+        mount: impl FnOnce(&Arc<Coherence>) -> Result<T>,
+    ) -> Result<T> {
+        let coherence = self.coherence.get_or_init(Arc::default);
+        let mut mounted_on = self.mounted_on.lock();
+        if coherence.is_mounted() {
+            let path = mounted_on.clone();
+            return Err(Cause::Mounted { path }.at("mount on", at));
+        }
+        at.clone_into(&mut mounted_on);
+        mount(coherence)
+    }
+
     #[inline]
     pub(crate) fn set_ids(&self) -> u64 {
         // Acquire: pairs with set_id_given.
@@ -169,6 +199,8 @@ impl Volume {
             root,
             closed,
             set_ids: AtomicU64::new(1),
+            coherence: OnceLock::new(),
+            mounted_on: Mutex::default(),
         })))
     }
 
@@ -194,7 +226,8 @@ impl Volume {
     /// of an error.
     ///
     /// # Errors
-    /// What could not be made durable; the next mount recovers.
+    /// `EBUSY` while it is mounted ([`Volume::mount`]); what could not be made durable: the next
+    /// mount recovers.
     ///
     /// ```
     /// # let folder = tempfile::tempdir().unwrap();
@@ -212,6 +245,12 @@ impl Volume {
     /// # Ok::<(), dure::Error>(())
     /// ```
     pub fn close(&self) -> Result<()> {
+        if let Some(coherence) = self.0.coherence()
+            && coherence.is_mounted()
+        {
+            let path = self.0.mounted_on.lock().clone();
+            return Err(Cause::Mounted { path }.during("close volume"));
+        }
         self.0.close().during("close volume")
     }
 
@@ -252,6 +291,11 @@ impl Volume {
     #[must_use]
     pub fn file_system(&self) -> &FileSystem {
         &self.0.fs
+    }
+
+    /// Whether both are the same volume.
+    pub(crate) fn is(&self, other: &Volume) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     #[inline]

@@ -97,12 +97,13 @@ impl Actor<'_> {
         if space == Namespace::List {
             return self.set_list(inode, name, value, mode);
         }
-        Ok(self.fs().set_xattr(inode, name, value, mode)?)
+        let how = (mode, SetGid::Keep);
+        Ok(self.shared.set_xattr(inode, (name, value), how)?)
     }
 
     pub(crate) fn remove_xattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
         self.check_change(inode, name)?;
-        Ok(self.fs().remove_xattr(inode, name)?)
+        Ok(self.shared.remove_xattr(inode, name)?)
     }
 
     fn check_change(&self, inode: &InodeRef, name: &[u8]) -> Result<Namespace> {
@@ -143,7 +144,7 @@ impl Actor<'_> {
             return Err(Errno::ACCESS.into());
         }
         if value.len() <= EMPTY_LIST_BYTES {
-            return Ok(self.fs().remove_xattr(inode, name)?);
+            return Ok(self.shared.remove_xattr(inode, name)?);
         }
         let list = AccessList::parse(value)?;
         // posix_acl_update_mode: a caller outside the group loses set-group-id.
@@ -154,8 +155,8 @@ impl Actor<'_> {
         };
         let value = list.to_bytes();
         Ok(self
-            .fs()
-            .set_xattr_by(inode, name, &value, (mode, set_gid))?)
+            .shared
+            .set_xattr(inode, (name, &value), (mode, set_gid))?)
     }
 }
 

@@ -73,7 +73,7 @@ impl Service for Nothing {
                 reply.put(&WriteOut { size, reserved: 0 });
             }
             Operation::Forget { .. } | Operation::BatchForget(_) => return Ok(Sent::Nothing),
-            Operation::Fsync { .. } | Operation::Release | Operation::Destroy => {}
+            Operation::Fsync { .. } | Operation::Release(_) | Operation::Destroy => {}
             _ => return Err(libc::ENOSYS),
         }
         Ok(Sent::Reply)

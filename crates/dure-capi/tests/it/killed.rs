@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use dure::{MountOptions, Volume};
 
-use crate::tools::compile;
+use crate::tools::{compile, run};
 
 const THREADS: usize = 4;
 
@@ -58,4 +58,54 @@ fn what_a_killed_program_has_synced_is_there() {
     }
     let lies = play(&program, &["lies"], 300);
     assert!(!lies, "canary: what was not synced has survived");
+}
+
+/// Ends a process that a test started, by its number.
+fn kill(number: &str) {
+    run(Command::new("kill").args(["-9", number]));
+}
+
+/// The child that was forked, and stays, has the descriptors of its parent but those of the mount.
+#[test]
+fn a_mount_whose_owner_is_killed_says_so_and_loses_nothing_that_was_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile("tests/c/owner.c", folder.path(), &[]) else {
+        return;
+    };
+    let image = folder.path().join("v.img");
+    let mut owner = Command::new(program);
+    let mut owner = owner.arg(&image).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    let mut lines = BufReader::new(owner.stdout.take().unwrap());
+    lines.read_line(&mut said).unwrap();
+    if said.starts_with("not run") {
+        owner.wait().unwrap();
+        return;
+    }
+    let mount = folder.path().join("v.img.d");
+    let read = |name: &str| {
+        let path = mount.join(name);
+        Command::new("timeout")
+            .arg("10")
+            .arg("cat")
+            .arg(path)
+            .output()
+            .unwrap()
+    };
+    assert_eq!(read("ours").stdout, b"sown");
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    let gone = read("ours");
+    kill(said.trim());
+    let unmounted = Command::new("umount").arg("-l").arg(&mount).status();
+    assert_eq!(gone.status.code(), Some(1), "124: it has waited in vain");
+    let error = String::from_utf8_lossy(&gone.stderr);
+    assert!(error.contains("not connected"), "{error}");
+    assert!(unmounted.unwrap().success());
+    let session = Volume::open(&image, MountOptions::default())
+        .unwrap()
+        .root();
+    for name in ["ours", "theirs"] {
+        assert_eq!(session.read(name).unwrap(), b"sown", "{name}");
+    }
 }

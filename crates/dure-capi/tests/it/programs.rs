@@ -73,6 +73,15 @@ fn eight_threads_of_c_share_a_volume() {
 }
 
 #[test]
+fn a_volume_of_c_is_mounted_too() {
+    if let Some((said, volume)) = play("tests/c/mounted.c", &[])
+        && !said.starts_with("not run")
+    {
+        assert_eq!(volume.root().read("/mounted").unwrap(), b"sown there");
+    }
+}
+
+#[test]
 fn signals_are_for_threads_of_the_program() {
     play("tests/c/signals.c", &[]);
 }

@@ -69,11 +69,14 @@ fn run(command: &mut Command) -> io::Result<()> {
         return Ok(());
     }
     let complaint = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!(
-        "{PROGRAM} ended with {}: {}",
-        output.status,
-        complaint.trim().trim_start_matches("fusermount3: ")
-    )))
+    let kind = match complaint.contains("busy") {
+        true => io::ErrorKind::ResourceBusy,
+        false => io::ErrorKind::Other,
+    };
+    let complaint = complaint.trim().trim_start_matches("fusermount3: ");
+    let status = output.status;
+    let told = format!("{PROGRAM} ended with {status}: {complaint}");
+    Err(io::Error::new(kind, told))
 }
 
 /// The error of a helper that could not be started. Where a directory of `$PATH` may not be searched

@@ -131,6 +131,28 @@ pub enum MountError {
     },
 }
 
+impl MountError {
+    /// What a system call would say.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        let of = |error: &io::Error| match error.kind() {
+            // As fusermount3 says it, in words.
+            io::ErrorKind::ResourceBusy => libc::EBUSY,
+            _ => error.raw_os_error().unwrap_or(libc::EIO),
+        };
+        match self {
+            MountError::MountPoint { path, .. } if path.exists() => libc::ENOTDIR,
+            MountError::MountPoint { .. } => libc::ENOENT,
+            MountError::ServerGone { .. } => libc::ENOTCONN,
+            MountError::NoHelper => libc::EPERM,
+            MountError::NoFuse(error) => of(error),
+            MountError::Mount { source, .. }
+            | MountError::Unmount { source, .. }
+            | MountError::Serve { source, .. } => of(source),
+        }
+    }
+}
+
 /// What to do about a `/dev/fuse` that cannot be opened.
 fn no_fuse(error: &io::Error) -> &'static str {
     match error.kind() {

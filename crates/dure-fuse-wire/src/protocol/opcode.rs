@@ -121,6 +121,9 @@ pub mod init {
     pub const SETXATTR_EXT: u32 = 1 << 29;
     /// There are more flags, in another field.
     pub const EXT: u32 = 1 << 30;
+    /// A flag of the other field: what is opened with [`OPEN_DIRECT_IO`](super::OPEN_DIRECT_IO) can
+    /// be mapped to be shared.
+    pub const EXT_DIRECT_IO_ALLOW_MMAP: u32 = 1 << (36 - 32);
     /// A flag of the other field: requests may be taken from rings.
     pub const EXT_OVER_IO_URING: u32 = 1 << (41 - 32);
 }
@@ -164,5 +167,9 @@ pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// Flag of FSYNC: times may be left out.
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
+/// Flag in the reply to an open: read(2) and write(2) pass the kernel's cache by.
+pub const OPEN_DIRECT_IO: u32 = 1 << 0;
+/// Flag in the reply to an open: close(2) sends no FLUSH, and waits for nothing.
+pub const OPEN_NO_FLUSH: u32 = 1 << 5;
 /// Flag in the reply to an open: what the kernel's cache holds stays.
 pub const OPEN_KEEP_CACHE: u32 = 1 << 1;

@@ -1,6 +1,6 @@
 //! A parsed request: what it asks, with names and data still in the buffer it was read into.
 
-use super::request::{CopyIn, ForgetOne, InitIn, SetAttrIn};
+use super::request::{CopyIn, ForgetOne, InitIn, ReleaseIn, SetAttrIn};
 
 /// One request: its caller, its node, and what it asks.
 #[derive(Debug, Clone, Copy)]
@@ -122,6 +122,8 @@ pub enum Operation<'a> {
         cached: bool,
         /// The caller may not keep set-id bits.
         drops_set_id: bool,
+        /// The file is open for appending; `offset` is where the kernel takes its end to be.
+        appends: bool,
     },
     /// READDIR, or READDIRPLUS.
     ReadDirectory {
@@ -200,9 +202,18 @@ pub enum Operation<'a> {
         /// Bytes of an answer at most.
         size: u32,
     },
+    /// OPEN.
+    Open {
+        /// Flags of open(2).
+        flags: u32,
+    },
+    /// OPENDIR.
+    OpenDirectory,
     /// RELEASE.
-    Release,
-    /// CREATE, OPEN, OPENDIR, FLUSH, ACCESS and what is best left to the kernel, or not known.
+    Release(&'a ReleaseIn),
+    /// RELEASEDIR.
+    ReleaseDirectory,
+    /// CREATE, FLUSH, ACCESS and what is best left to the kernel, or not known.
     Unserved(u32),
 }
 
@@ -244,7 +255,10 @@ impl Operation<'_> {
             | Operation::ListXattr { .. }
             | Operation::Seek { .. }
             | Operation::Ioctl { .. }
-            | Operation::Release
+            | Operation::Open { .. }
+            | Operation::OpenDirectory
+            | Operation::Release(_)
+            | Operation::ReleaseDirectory
             | Operation::Unserved(_) => None,
         }
     }

@@ -7,8 +7,8 @@ use super::opcode as op;
 use super::operation::{CopyForm, ListForm, Operation, Request};
 use super::request::{
     BatchForgetIn, CopyIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetAttrIn,
-    GetXattrIn, InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn,
-    SetAttrIn, SetXattrIn, WriteIn,
+    GetXattrIn, InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, Rename2In,
+    RenameIn, SetAttrIn, SetXattrIn, WriteIn,
 };
 
 /// A request that does not hold what its operation needs.
@@ -24,6 +24,10 @@ pub struct Malformed {
     /// What is wrong.
     pub what: &'static str,
 }
+
+/// `O_APPEND` among the flags of open(2).
+const APPEND: u32 = 0o2000;
+const _: () = assert!(APPEND.cast_signed() == libc::O_APPEND);
 
 /// What is left of a request's bytes.
 struct Rest<'a>(&'a [u8]);
@@ -193,6 +197,7 @@ fn content<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
                 data: rest.bytes(write.size)?,
                 cached: write.write_flags & op::WRITE_CACHE != 0,
                 drops_set_id: write.write_flags & op::WRITE_KILL_SUIDGID != 0,
+                appends: write.flags & APPEND != 0,
             }
         }
         op::READDIR | op::READDIRPLUS => {
@@ -245,7 +250,7 @@ fn content<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
     })
 }
 
-/// Requests about attributes and lookup counts, and about the connection.
+/// Requests about attributes, lookup counts and open files, and about the connection.
 fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
     Ok(match opcode {
         op::INIT => Operation::Init(rest.record()?, *rest.record().unwrap_or(&0)),
@@ -292,7 +297,12 @@ fn attributes<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
             Operation::ListXattr { size: list.size }
         }
         op::REMOVEXATTR => Operation::RemoveXattr(rest.name()?),
-        op::RELEASE => Operation::Release,
+        op::OPEN => Operation::Open {
+            flags: rest.record::<OpenIn>()?.flags,
+        },
+        op::OPENDIR => Operation::OpenDirectory,
+        op::RELEASE => Operation::Release(rest.record()?),
+        op::RELEASEDIR => Operation::ReleaseDirectory,
         other => Operation::Unserved(other),
     })
 }

@@ -33,6 +33,45 @@ pub struct InvalInode {
 }
 const _: () = assert!(size_of::<InvalInode>() == 40);
 
+/// FUSE_NOTIFY_INVAL_ENTRY: what the kernel knows of a name is invalid.
+pub const NOTIFY_INVAL_ENTRY: i32 = 3;
+
+/// FUSE_NOTIFY_INVAL_ENTRY; the name and a zero byte follow.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct InvalEntry {
+    /// The header's fields.
+    pub header: OutHeader,
+    /// The directory.
+    pub parent: u64,
+    /// Bytes of the name.
+    pub name_len: u32,
+    /// None: an entry that were only to be asked for again (`FUSE_EXPIRE_ONLY`) would be asked for
+    /// without the lock of its directory, and an older answer that is under way be believed.
+    pub flags: u32,
+}
+const _: () = assert!(size_of::<InvalEntry>() == 32);
+
+/// FUSE_NOTIFY_DELETE: a name is gone, and so is what it led to.
+pub const NOTIFY_DELETE: i32 = 6;
+
+/// FUSE_NOTIFY_DELETE; the name and a zero byte follow.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Delete {
+    /// The header's fields.
+    pub header: OutHeader,
+    /// The directory.
+    pub parent: u64,
+    /// What the name led to.
+    pub child: u64,
+    /// Bytes of the name.
+    pub name_len: u32,
+    /// Not used.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Delete>() == 40);
+
 /// INIT.
 #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

@@ -74,6 +74,32 @@ pub struct ForgetOne {
 }
 const _: () = assert!(size_of::<ForgetOne>() == 16);
 
+/// OPEN and OPENDIR.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct OpenIn {
+    /// Flags of open(2).
+    pub flags: u32,
+    /// More flags.
+    pub open_flags: u32,
+}
+const _: () = assert!(size_of::<OpenIn>() == 8);
+
+/// RELEASE and RELEASEDIR.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct ReleaseIn {
+    /// File handle.
+    pub handle: u64,
+    /// Flags of open(2).
+    pub flags: u32,
+    /// What of locks ends.
+    pub release_flags: u32,
+    /// Owner of locks.
+    pub lock_owner: u64,
+}
+const _: () = assert!(size_of::<ReleaseIn>() == 24);
+
 /// GETATTR.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

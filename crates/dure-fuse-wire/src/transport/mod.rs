@@ -12,6 +12,7 @@
 pub mod buffer;
 pub mod crew;
 pub mod device;
+mod inherited;
 pub mod negotiate;
 pub mod uring;
 pub mod worker;

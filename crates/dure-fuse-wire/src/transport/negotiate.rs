@@ -22,6 +22,8 @@ pub struct Features {
     pub needed: u32,
     /// Taken where they are offered.
     pub wanted: u32,
+    /// The same of the other field of flags.
+    pub wanted_more: u32,
 }
 
 const PAGE: usize = 4096;
@@ -65,7 +67,7 @@ pub fn offers_rings(offer: &InitIn, more: u32) -> bool {
 /// # Errors
 /// [`TooOld`].
 pub fn negotiate(
-    offer: &InitIn,
+    (offer, more): (&InitIn, u32),
     features: &Features,
     transport: Transport,
 ) -> Result<Negotiated, TooOld> {
@@ -92,10 +94,15 @@ pub fn negotiate(
         });
     }
     let wanted = WANTED | needed | features.wanted;
-    let (ext, flags2) = match transport {
-        Transport::Device => (0, 0),
-        Transport::Uring => (init::EXT, init::EXT_OVER_IO_URING),
+    let rings = match transport {
+        Transport::Device => 0,
+        Transport::Uring => init::EXT_OVER_IO_URING,
     };
+    let flags2 = match flags & init::EXT {
+        0 => 0,
+        _ => features.wanted_more & more | rings,
+    };
+    let ext = if flags2 == 0 { 0 } else { init::EXT };
     Ok(Negotiated::Agreed(InitOut {
         major: MAJOR,
         minor: MINOR.min(minor),

@@ -22,12 +22,13 @@ const NEEDED: u32 = init::MAX_PAGES | init::HANDLE_KILLPRIV_V2 | init::SETXATTR_
 const FEATURES: Features = Features {
     needed: init::HANDLE_KILLPRIV_V2,
     wanted: init::WRITEBACK_CACHE,
+    wanted_more: init::EXT_DIRECT_IO_ALLOW_MMAP,
 };
 
 #[test]
 fn what_is_agreed_was_offered_and_asked_for() {
     for flags in [NEEDED, u32::MAX, NEEDED | init::WRITEBACK_CACHE] {
-        let agreed = negotiate(&offer(45, flags), &FEATURES, Transport::Device);
+        let agreed = negotiate((&offer(45, flags), 0), &FEATURES, Transport::Device);
         let Ok(Negotiated::Agreed(out)) = agreed else {
             panic!("no agreement");
         };
@@ -51,20 +52,25 @@ fn rings_are_agreed_where_they_are_offered_and_wanted() {
     assert!(!offers_rings(&offer(45, NEEDED | init::EXT), !rings));
     assert!(!offers_rings(&offer(45, NEEDED), rings));
     let offered = offer(45, NEEDED | init::EXT);
-    for (transport, ext, more) in [
-        (Transport::Device, 0, 0),
-        (Transport::Uring, init::EXT, rings),
+    let mappings = init::EXT_DIRECT_IO_ALLOW_MMAP;
+    for (transport, offered_more, more) in [
+        (Transport::Device, rings, 0),
+        (Transport::Device, u32::MAX, mappings),
+        (Transport::Uring, rings, rings),
+        (Transport::Uring, u32::MAX, mappings | rings),
     ] {
-        let Ok(Negotiated::Agreed(out)) = negotiate(&offered, &FEATURES, transport) else {
+        let agreed = negotiate((&offered, offered_more), &FEATURES, transport);
+        let Ok(Negotiated::Agreed(out)) = agreed else {
             panic!("no agreement");
         };
+        let ext = if more == 0 { 0 } else { init::EXT };
         assert_eq!((out.flags & init::EXT, out.flags2), (ext, more));
     }
 }
 
 #[test]
 fn old_kernels_are_refused_and_newer_ones_come_down_to_us() {
-    let negotiate = |offer| negotiate(&offer, &FEATURES, Transport::Device);
+    let negotiate = |offer| negotiate((&offer, 0), &FEATURES, Transport::Device);
     assert!(negotiate(offer(32, u32::MAX)).is_err());
     assert!(negotiate(offer(33, u32::MAX)).is_ok());
     for missing in [init::SETXATTR_EXT, init::HANDLE_KILLPRIV_V2] {

@@ -62,7 +62,7 @@ pub fn handshake(
             Agreed::Rings(_) => Transport::Uring,
             Agreed::Device | Agreed::Fallback(_) => Transport::Device,
         };
-        let answer = match negotiate::negotiate(offer, features, transport) {
+        let answer = match negotiate::negotiate((offer, more), features, transport) {
             Ok(answer) => answer,
             Err(old) => {
                 channel.send(reply.finish(request.unique, Err(libc::EPROTO)))?;

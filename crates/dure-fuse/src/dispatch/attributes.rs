@@ -3,8 +3,8 @@
 use dure_fs::format::inode::Time;
 use dure_fs::{SetGid, SetTime};
 
-use super::{BLOCK, Call, Outcome, Sent, attr_seconds, done, mode, nanos, secs, wire_attr};
-use crate::server::{Attr, Caller, SetAttr};
+use super::{BLOCK, Call, Outcome, Sent, done, mode, nanos, secs, wire_attr};
+use crate::server::{Attr, Caller, Server, SetAttr};
 use dure_fuse_wire::protocol::Request;
 use dure_fuse_wire::protocol::opcode::setattr;
 use dure_fuse_wire::protocol::reply::{AttrOut, GetXattrOut, StatfsOut, StatxOut, StatxTime};
@@ -19,12 +19,14 @@ impl Call<'_> {
         if has_handle && self.server.refuses_writes(self.request.node) {
             return Err(libc::ENOSPC);
         }
-        put_attr(self.reply, &self.server.attributes(self.request.node)?)
+        let attr = self.server.attributes(self.request.node)?;
+        let valid = self.server.attr_seconds(&attr);
+        self.put_attr(&attr, valid)
     }
 
     pub(super) fn statx(self) -> Outcome {
         let attr = self.server.attributes(self.request.node)?;
-        self.reply.put(&statx(&attr));
+        self.reply.put(&statx(self.server, &attr));
         Ok(Sent::Reply)
     }
 
@@ -36,7 +38,17 @@ impl Call<'_> {
             server.drop_set_id_of_own(node, Caller::from(self.request))?;
         }
         let changed = server.set_attributes(node, &changes(set))?;
-        put_attr(self.reply, &changed)
+        let valid = server.attr_seconds_of_entry(&changed);
+        self.put_attr(&changed, valid)
+    }
+
+    fn put_attr(self, attr: &Attr, valid: u64) -> Outcome {
+        self.reply.put(&AttrOut {
+            valid,
+            attr: wire_attr(attr),
+            ..AttrOut::default()
+        });
+        Ok(Sent::Reply)
     }
 
     pub(super) fn set_xattr(
@@ -79,15 +91,6 @@ impl Call<'_> {
         });
         Ok(Sent::Reply)
     }
-}
-
-fn put_attr(reply: &mut Reply, attr: &Attr) -> Outcome {
-    reply.put(&AttrOut {
-        valid: attr_seconds(attr),
-        attr: wire_attr(attr),
-        ..AttrOut::default()
-    });
-    Ok(Sent::Reply)
 }
 
 /// A value, its length if `size` is 0, or ERANGE.
@@ -139,14 +142,14 @@ fn changes(set: &SetAttrIn) -> SetAttr {
     }
 }
 
-fn statx(attr: &Attr) -> StatxOut {
+fn statx(server: &Server, attr: &Attr) -> StatxOut {
     let time = |at: Time| StatxTime {
         secs: secs(at),
         nanos: nanos(at),
         reserved: 0,
     };
     StatxOut {
-        valid: attr_seconds(attr),
+        valid: server.attr_seconds(attr),
         mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,
         block_size: BLOCK,
         nlink: attr.nlink,

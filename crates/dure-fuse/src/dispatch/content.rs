@@ -3,15 +3,22 @@
 use dure_fs::SyncScope;
 
 use super::{Call, Outcome, Sent, done};
+use crate::coherence::Mode;
 use crate::server::{Answer, Caller};
 use dure_fuse_wire::Knows;
 use dure_fuse_wire::protocol::operation::CopyForm;
-use dure_fuse_wire::protocol::reply::{CopyOut, IoctlOut, LseekOut, WriteOut};
+use dure_fuse_wire::protocol::reply::{CopyOut, IoctlOut, LseekOut, OpenOut, WriteOut};
 use dure_fuse_wire::protocol::request::CopyIn;
+use dure_fuse_wire::protocol::{Operation, opcode};
 
 /// ioctl(2) of fstrim(8), `_IOWR('X', 121, struct fstrim_range)`: which bytes, and runs of at least
 /// how many. It gives how many bytes were trimmed in place of the second.
 pub(super) const FITRIM: u32 = 0xc018_5879;
+
+/// Flags of an open file of a volume that the process uses, too. A close(2) that waits for an answer
+/// would wait for ever where the process itself has the file open, and is killed: none of its
+/// threads answers any more, and the connection ends with its last descriptor.
+pub(super) const OPENED: u32 = opcode::OPEN_DIRECT_IO | opcode::OPEN_NO_FLUSH;
 
 /// What a copy does at most, when the reply counts in 32 bits.
 const COPY_BYTES: u64 = 1 << 30;
@@ -25,25 +32,60 @@ impl Call<'_> {
         Ok(Sent::Reply)
     }
 
-    pub(super) fn write(
-        self,
-        offset: u64,
-        data: &[u8],
-        (cached, drops_set_id): (bool, bool),
-    ) -> Outcome {
+    pub(super) fn write(self) -> Outcome {
         let (server, node) = (self.server, self.request.node);
+        let Operation::Write {
+            offset,
+            data,
+            cached,
+            drops_set_id,
+            appends,
+        } = self.request.operation
+        else {
+            return Err(libc::EIO);
+        };
         if drops_set_id {
             server.drop_set_id(node, Caller::from(self.request))?;
         }
         let taken = if cached {
             server.write_pages(node, offset, data)?;
             data.len()
+        } else if appends && server.knows_the_end_better() {
+            server.append(node, data)?
         } else {
             server.write(node, offset, data)?
         };
+        self.put_written(taken)
+    }
+
+    fn put_written(self, taken: usize) -> Outcome {
         self.reply.put(&WriteOut {
             size: u32::try_from(taken).expect("no more is written than was sent"),
             reserved: 0,
+        });
+        Ok(Sent::Reply)
+    }
+
+    /// OPEN, OPENDIR, RELEASE and RELEASEDIR. Content passes the kernel's cache by, but for what is
+    /// mapped, and listings are not kept.
+    pub(super) fn open_or_close(self) -> Outcome {
+        let (server, node) = (self.server, self.request.node);
+        let (opened, flags) = match self.request.operation {
+            Operation::Open { flags } => (server.open(node, Mode::of(flags))?, OPENED),
+            Operation::OpenDirectory => (server.open(node, Mode::Reads)?, 0),
+            Operation::Release(open) => {
+                server.release(node, Mode::of(open.flags));
+                return Ok(Sent::Reply);
+            }
+            _ => {
+                server.release(node, Mode::Reads);
+                return Ok(Sent::Reply);
+            }
+        };
+        opened.ok_or(libc::ENOSYS)?;
+        self.reply.put(&OpenOut {
+            flags,
+            ..OpenOut::default()
         });
         Ok(Sent::Reply)
     }

@@ -59,7 +59,7 @@ fn put_entries(server: &Server, reply: &mut Reply, limit: usize, listed: &[Liste
             }
         };
         // Without a node, an entry is a name and nothing else.
-        let before = node.map_or_else(EntryOut::default, |node| wire_entry(&node));
+        let before = node.map_or_else(EntryOut::default, |node| wire_entry(server, &node));
         let put = reply.put_name(limit, &before, dirent(entry), &entry.name);
         assert!(put, "the reply has room for the entry");
     }

@@ -3,7 +3,8 @@
 //! **Structure.** One file per kind of request; here what they share. **Invariants.** Every request
 //! but FORGET gets exactly one reply. Requests that dure need not see (OPEN, OPENDIR, FLUSH, ACCESS,
 //! locks) are answered ENOSYS once, and the kernel does not send them again; after the refused
-//! OPENDIR it also keeps what it has listed of a directory until an entry changes. So is CREATE:
+//! OPENDIR it also keeps what it has listed of a directory until an entry changes. (A volume that its
+//! process uses, too, serves OPEN and OPENDIR: [`crate::coherence`].) So is CREATE:
 //! the kernel sends MKNOD and OPEN instead, and after the refused OPEN no RELEASE. A RELEASE is answered after
 //! close(2) has returned and keeps the inode until then, so a STATFS of the same process could
 //! still count the blocks of a deleted file. **Crash.** Nothing is kept.
@@ -14,29 +15,17 @@ mod directory;
 mod names;
 mod waits;
 
+use dure_fs::SyncScope;
 use dure_fs::format::inode::Time;
 use dure_fs::units::Ino;
-use dure_fs::{FileKind, SyncScope};
 
 use dure_fuse_wire::protocol::reply::{Attr as WireAttr, EntryOut};
 use dure_fuse_wire::protocol::{Operation, Request};
 use dure_fuse_wire::{Asks, Errno, Knows, Outcome, Question, Reply, Sent, Service};
 
 use crate::nodes::{is_hidden, node_of};
-use crate::server::{Answer, Attr, Entry, Server};
+use crate::server::{Answer, Attr, ENTRY_SECONDS, Entry, Server};
 
-/// How long the kernel may cache an entry, also a negative one: without end, since every change of
-/// one goes through the kernel, which locks the directory against lookups meanwhile.
-const ENTRY_SECONDS: u64 = u64::MAX;
-/// How long it may cache attributes of what is no directory. Every request that changes them comes
-/// from the kernel, which then drops what it has. Only of `st_ctime`, `st_atime` and `st_blocks` may
-/// it keep an old value for so long: if a GETATTR runs while a rename, a SETXATTR, a READ or a
-/// FALLOCATE does, its reply may come after that of the change. For size, mode, owner and link count
-/// the kernel notices that (its `attr_version`).
-const ATTR_SECONDS: u64 = 3600;
-/// How long it may cache attributes of a directory, for whose changes the kernel notices nothing of
-/// the kind: its times and link count may be old for so long.
-const DIRECTORY_ATTR_SECONDS: u64 = 1;
 /// The block size reported to every caller.
 const BLOCK: u32 = 4096;
 
@@ -152,7 +141,7 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
         Operation::BatchForget(batch) => forget(server, knows, batch.iter().map(|one| one.node)),
         // Every request ends by itself: none is interrupted, and the kernel need not ask again.
         Operation::Interrupt => Err(libc::ENOSYS),
-        // Nothing is to be done at open(2) and close(2), locks are the kernel's, and so on.
+        // Nothing is to be done at close(2), locks are the kernel's, and so on.
         Operation::Unserved(_) => Err(libc::ENOSYS),
 
         Operation::Lookup(name) => call.lookup(name),
@@ -190,12 +179,7 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
         Operation::Statistics => call.statistics(),
 
         Operation::Read { offset, size } => call.read(offset, size),
-        Operation::Write {
-            offset,
-            data,
-            cached,
-            drops_set_id,
-        } => call.write(offset, data, (cached, drops_set_id)),
+        Operation::Write { .. } => call.write(),
         Operation::Allocate { offset, len, mode } => call.allocate(offset, len, mode),
         Operation::Seek { offset, whence } => call.seek(offset, whence, knows),
         Operation::Copy { range, form } => {
@@ -216,7 +200,10 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
             size,
             form,
         } => call.read_directory(position, size, form),
-        Operation::Release => Ok(Sent::Reply),
+        Operation::Open { .. }
+        | Operation::OpenDirectory
+        | Operation::Release(_)
+        | Operation::ReleaseDirectory => call.open_or_close(),
     }
 }
 
@@ -249,17 +236,6 @@ fn entry_seconds(attr: &Attr) -> u64 {
     }
 }
 
-/// How long the kernel may cache attributes. It is not told when a write clears set-id bits, and
-/// must not run a changed program with them.
-fn attr_seconds(attr: &Attr) -> u64 {
-    match (attr.kind, mode(attr) & (libc::S_ISUID | libc::S_ISGID)) {
-        _ if is_hidden(attr.ino) => 0,
-        (FileKind::Directory, _) => DIRECTORY_ATTR_SECONDS,
-        (_, 0) => ATTR_SECONDS,
-        _ => 0,
-    }
-}
-
 fn mode(attr: &Attr) -> u32 {
     attr.kind.mode() | u32::from(attr.permissions)
 }
@@ -285,12 +261,12 @@ fn wire_attr(attr: &Attr) -> WireAttr {
     }
 }
 
-fn wire_entry(entry: &Entry) -> EntryOut {
+fn wire_entry(server: &Server, entry: &Entry) -> EntryOut {
     EntryOut {
         node: node_of(Ino(entry.attr.ino), entry.attr.generation),
         generation: entry.attr.generation.into(),
         entry_valid: entry_seconds(&entry.attr),
-        attr_valid: attr_seconds(&entry.attr),
+        attr_valid: server.attr_seconds_of_entry(&entry.attr),
         entry_valid_nanos: 0,
         attr_valid_nanos: 0,
         attr: wire_attr(&entry.attr),

@@ -72,6 +72,15 @@ impl Server {
             .map_err(errno)
     }
 
+    /// WRITE at the end of the file, wherever that is.
+    ///
+    /// # Errors
+    /// ENOSPC and the like; never a device error.
+    pub fn append(&self, node: u64, data: &[u8]) -> Answer<usize> {
+        let appended = self.volume.append(&self.inode(node)?, data);
+        appended.map(|(_, taken)| taken).map_err(errno)
+    }
+
     /// WRITE of pages of the kernel's cache: all of them, or an error, which makes the next
     /// fsync(2) fail. The kernel ignores a short count, so a part that was not taken would be lost
     /// silently.

@@ -9,6 +9,7 @@ mod asking;
 mod attributes;
 mod data;
 mod namespace;
+mod open;
 mod refused;
 mod seek;
 mod set_id;
@@ -17,6 +18,7 @@ mod snapshots;
 pub use attributes::{Attr, SetAttr};
 pub use data::Statistics;
 pub use namespace::{Entry, Listed};
+pub(crate) use open::ENTRY_SECONDS;
 pub use set_id::Caller;
 pub use snapshots::{SNAPSHOTS, SnapshotPlaces};
 
@@ -35,6 +37,7 @@ use self::refused::Refused;
 use crate::GrowError;
 use crate::MountSettings;
 use crate::WriteCache;
+use crate::coherence::Coherence;
 use crate::kernel_cache::KernelCache;
 use crate::nodes::{self, Unlinked};
 use dure_fuse_wire::protocol::operation::Changes;
@@ -54,7 +57,9 @@ const LOOKS: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Server {
     volume: FileSystem,
-    unlinked: Unlinked,
+    unlinked: Arc<Unlinked>,
+    /// The process uses the volume, too.
+    coherence: Option<Arc<Coherence>>,
     asks: TurnToAsk,
     uid: Option<u32>,
     gid: Option<u32>,
@@ -100,7 +105,8 @@ impl Server {
     pub fn new(volume: FileSystem, settings: &MountSettings) -> Server {
         Server {
             volume,
-            unlinked: Unlinked::default(),
+            unlinked: Arc::default(),
+            coherence: None,
             asks: TurnToAsk::default(),
             uid: settings.uid,
             gid: settings.gid,
@@ -116,6 +122,15 @@ impl Server {
     /// This server, with room for what the kernel collects.
     pub(crate) fn with(mut self, kernel_cache: Option<KernelCache>) -> Server {
         self.kernel_cache = kernel_cache;
+        self
+    }
+
+    /// This server, of a volume that its process uses, too.
+    pub(crate) fn coherent(mut self, coherence: Option<Arc<Coherence>>) -> Server {
+        if let Some(coherence) = coherence {
+            self.unlinked = coherence.unlinked();
+            self.coherence = Some(coherence);
+        }
         self
     }
 
@@ -248,7 +263,10 @@ impl Server {
 
     /// The kernel can be told by `asks` that pages were refused.
     pub(crate) fn tell_by(&self, asks: Asks) {
-        self.refused.begin(asks);
+        match &self.coherence {
+            Some(coherence) => coherence.begin(asks),
+            None => self.refused.begin(asks),
+        }
     }
 
     /// Whether write(2) to the file is to fail: pages of it were refused, and there is no room yet.
@@ -328,6 +346,9 @@ impl Server {
     pub fn forget_all(&self) {
         self.unlinked.clear();
         self.refused.end();
+        if let Some(coherence) = &self.coherence {
+            coherence.end();
+        }
     }
 }
 

@@ -70,7 +70,10 @@ impl Server {
                 let above = self.volume.parent(&parent).map_err(errno)?;
                 Some(self.volume.inode(above).map_err(errno)?)
             }
-            _ => self.volume.lookup(&parent, name).map_err(errno)?,
+            _ => match self.lent(&parent, name) {
+                Some(lent) => Some(lent),
+                None => self.volume.lookup(&parent, name).map_err(errno)?,
+            },
         };
         match found {
             Some(inode) => self.entry(&inode).map(Some),

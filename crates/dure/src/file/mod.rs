@@ -9,8 +9,7 @@ use std::io;
 use std::path::Path;
 
 use dure_fs::{
-    Advice, AllocateMode, Begun, FileKind, FileSystem, InodeRef, ReadMode, SeekTarget, Stamp,
-    SyncScope, UnderWay,
+    Advice, AllocateMode, Begun, FileKind, FileSystem, InodeRef, SeekTarget, SyncScope, UnderWay,
 };
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, Mutex};
@@ -20,6 +19,7 @@ use crate::actor::Actor;
 use crate::error::{Cause, Context, Result};
 use crate::options::{Durability, OpenOptions};
 use crate::session::{Origin, Session};
+use crate::volume::Volume;
 use crate::walk;
 
 /// Rank of a descriptor's position: below every lock of the file system, because it is held over a
@@ -108,6 +108,27 @@ impl File {
         &self.0.inode
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.0.origin.volume
+    }
+
+    /// What it is open for.
+    pub(crate) fn options_of_std(&self) -> std::fs::OpenOptions {
+        let mut options = std::fs::OpenOptions::new();
+        let Description {
+            reads,
+            writes,
+            append,
+            ..
+        } = *self.0;
+        options.read(reads).write(writes).append(append);
+        options
+    }
+
     /// Another descriptor of the same open file: position and modes are shared (`dup`). Takes no
     /// lock.
     #[must_use]
@@ -149,8 +170,8 @@ impl File {
         if !description.reads {
             return self.told("read", Err(Errno::BADF.into()));
         }
-        let fs = &description.origin.shared().fs;
-        match fs.read(&description.inode, offset, bytes, ReadMode::Cached) {
+        let shared = description.origin.shared();
+        match shared.read(&description.inode, offset, bytes) {
             Ok(count) => Ok(count),
             Err(error) => self.told("read", Err(error.into())),
         }
@@ -161,7 +182,8 @@ impl File {
         if !self.0.reads {
             return self.told("read", Err(Errno::BADF.into()));
         }
-        let begun = self.fs().begin_read(&self.0.inode, offset, bytes);
+        let shared = self.0.origin.shared();
+        let begun = shared.begin_read(&self.0.inode, offset, bytes);
         begun.or_else(|error| self.told("read", Err(error.into())))
     }
 
@@ -205,9 +227,9 @@ impl File {
         }
         let inode = &description.inode;
         let written = if description.append {
-            shared.fs.append(inode, bytes)?
+            shared.append(inode, bytes)?
         } else {
-            (offset, shared.fs.write(inode, offset, bytes, Stamp::Set)?)
+            (offset, shared.write(inode, offset, bytes)?)
         };
         match description.durability {
             Durability::Later => {}
@@ -366,10 +388,8 @@ impl File {
             if !self.0.origin.caller.is_root() {
                 self.content_changes()?;
             }
-            Ok(self
-                .actor()
-                .fs()
-                .allocate(&self.0.inode, mode, offset, len)?)
+            let shared = self.0.origin.shared();
+            Ok(shared.allocate(&self.0.inode, mode, (offset, len))?)
         };
         self.told("allocate in", allocate())
     }

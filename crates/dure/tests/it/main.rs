@@ -2,5 +2,6 @@
 
 mod calls;
 mod convenience;
+mod mount;
 mod pages;
 mod rules;

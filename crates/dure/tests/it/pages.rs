@@ -23,7 +23,7 @@ fn the_program_of_the_readme() -> Result<(), Box<dyn Error>> {
     assert_eq!(session.read("/notes/today")?, b"sown together");
     volume.close()?;
     // page
-    assert_eq!(on_page("README.md")?, in_this_file(0));
+    assert_eq!(on_page("README.md", (0, 1))?, in_this_file(0));
     Ok(())
 }
 
@@ -46,9 +46,36 @@ fn the_program_of_the_library_page() -> Result<(), Box<dyn Error>> {
         println!("{} {}", entry.path().display(), entry.metadata()?.len());
     }
     // page
-    let page = on_page("docs/user/library.md")?;
+    let page = on_page("docs/user/library.md", (0, 2))?;
     let page = page.replace("\"v.img\"", "&image");
     assert_eq!(page, in_this_file(1));
+    Ok(())
+}
+
+#[test]
+fn the_mount_of_the_library_page() -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let directory = folder.path();
+    let volume = dure::Volume::in_memory(64 << 20)?;
+    let session = volume.root();
+    // Where there is no FUSE it says so.
+    let Some(mut probe) = crate::mount::mounted(volume.mount(directory)) else {
+        return Ok(());
+    };
+    probe.unmount()?;
+    // page
+    let mut mount = volume.mount(directory)?;
+    session.write("note", b"sown")?;
+    assert_eq!(std::fs::read(directory.join("note"))?, b"sown");
+    let there = mount.open(&session.open("note")?)?;
+    there.lock()?;
+    drop(there);
+    mount.unmount()?;
+    // page
+    let page = on_page("docs/user/library.md", (1, 2))?;
+    let page = page.replace("\"/mnt/note\"", "directory.join(\"note\")");
+    let page = page.replace("\"/mnt\"", "directory");
+    assert_eq!(page, in_this_file(2));
     Ok(())
 }
 
@@ -64,15 +91,15 @@ fn bare(program: &str) -> String {
     lines.join("\n")
 }
 
-/// The only program on a page.
-fn on_page(page: &str) -> Result<String, Box<dyn Error>> {
+/// A program on a page, by its number, of so many.
+fn on_page(page: &str, (number, count): (usize, usize)) -> Result<String, Box<dyn Error>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
         .join(page);
     let text = fs::read_to_string(path)?;
     let programs: Vec<&str> = text.split("```rust\n").skip(1).collect();
-    assert_eq!(programs.len(), 1, "{page}: each program needs a test");
-    let program = programs[0].split("```").next().unwrap_or("");
+    assert_eq!(programs.len(), count, "{page}: each program needs a test");
+    let program = programs[number].split("```").next().unwrap_or("");
     Ok(bare(program))
 }
 
