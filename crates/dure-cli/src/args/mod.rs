@@ -19,8 +19,8 @@ pub use inspect::{Demo, Dump, Structure};
 pub use mkfs::{Mkfs, NodeLog, NvmFile};
 pub use mount::{Mount, Umount};
 pub use sim::{
-    Mechanism, Media, Sim, SimCalibrate, SimConflicts, SimCrash, SimExplain, SimScale, SimValidate,
-    Suite,
+    Mechanism, Media, Sim, SimCalibrate, SimConflicts, SimCrash, SimExperiments, SimExplain,
+    SimScale, SimValidate, Suite,
 };
 pub use snapshot::{
     Snapshot, SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotMount, SnapshotRename,
