@@ -111,6 +111,8 @@ pub(super) fn volume(plan: &Plan, policy: &Policy, cores: u16) -> Result<Volume>
     let queues = plan.machine.device.as_ref().map(|drive| drive.queues);
     let queues = queues.map(|queues| u32::try_from(queues.min(QUEUES_MAX)).expect("few"));
     let mount = policy.mount(cores, queues);
+    // The first segments lie as later ones do.
+    format.numa = mount.numa.clone();
     let media = Media::new(
         plan,
         policy,

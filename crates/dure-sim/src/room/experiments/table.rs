@@ -85,6 +85,9 @@ const OPTANE_SINGLE: &str = "2x28-8280m-single";
 
 const NOVA: &str = "nvm=emulated,preset=nova-locks";
 const PNOVA: &str = "nvm=emulated,preset=pnova-locks";
+/// As document 004 describes it: the range lock, on persistent memory of one socket.
+const PNOVA_LOCK: &str = "nvm=emulated,page_cache=none,durability=strict,range_lock=segment,\
+    segment_size=4K,range_lock_wait=queue,numa=first";
 const DIRECT: &str = "nvm=emulated,page_cache=none";
 
 /// NOVA, pNOVA and dure where persistent memory is emulated.
@@ -93,11 +96,17 @@ const NOVA_LINES: &[Line] = &[
     line("pNOVA", EMULATED, PNOVA),
     line("dure", EMULATED, DIRECT),
 ];
+/// The same with the range lock only.
+const NOVA_LOCK_LINES: &[Line] = &[
+    line("NOVA", EMULATED, NOVA),
+    line("pNOVA", EMULATED, PNOVA_LOCK),
+    line("dure", EMULATED, DIRECT),
+];
 /// The same on Optane, whose modules are interleaved (I) or not (NI).
 const OPTANE_LINES: &[Line] = &[
     line("NOVA", OPTANE, NOVA),
-    line("pNOVA-I", OPTANE, PNOVA),
-    line("pNOVA-NI", OPTANE_SINGLE, PNOVA),
+    line("pNOVA-I", OPTANE, PNOVA_LOCK),
+    line("pNOVA-NI", OPTANE_SINGLE, PNOVA_LOCK),
     line("dure", OPTANE, DIRECT),
 ];
 /// F2FS, what hybridF2FS adds to it, and dure.
@@ -130,7 +139,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             lines: &[
                 line("JBD2", GOLD, "preset=jbd2"),
                 line("Z-Journal", GOLD, "preset=zjournal"),
-                line("no journal", GOLD, "journal=none"),
+                line("no journal", GOLD, "journal=none,no-crash-guarantee"),
                 line("dure", GOLD, "default"),
             ],
             cores: &[1, 10, 20, 40, 80],
@@ -146,7 +155,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 rises("Z-Journal", 1, 10, 7.0),
                 flat("JBD2", 1, 10),
             ],
-            why: "",
+            why: "only the factor differs: an overwrite takes 0.29 us here and 1.6 us in ext4, and tasks that wait for the one journal sleep, so 80 cores on it do less than one",
         }),
     },
     Experiment {
@@ -242,7 +251,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 at_least("range lock + nCache", "range lock", 120, 1.1),
             ],
             quick: &[rises("dure", 1, 15, 8.0)],
-            why: "",
+            why: "pages and nodes are in memory here, so no call looks for a node or waits for the device: the range lock is enough",
         }),
     },
     Experiment {
@@ -263,7 +272,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 rises("range lock", 1, 15, 2.0),
                 rises("dure", 1, 15, 8.0),
             ],
-            why: "",
+            why: "pages and nodes are in memory here, so no call looks for a node or waits for the device: the range lock is enough",
         }),
     },
     shown(
@@ -480,7 +489,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 at_least("pNOVA-I", "NOVA", 8, 1.1),
                 at_least("pNOVA-I", "pNOVA-NI", 8, 1.1),
             ],
-            why: "",
+            why: "tasks that wait for the lock of NOVA sleep here, so it is lower; a write computes 3.3 us (17,740 instructions), so the modules are full with 16 threads, not with 8 or 4; queues of the memory controller are not modelled",
         }),
     },
     Experiment {
@@ -489,7 +498,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         shows: "pNOVA is 3.5 times NOVA at 15 threads, and falls behind them",
         how: How::Simulated(Simulated {
             kind: Kind::Calls(Workload::Dwom),
-            lines: NOVA_LINES,
+            lines: NOVA_LOCK_LINES,
             cores: SOCKETS,
             shape: &[times("pNOVA", "NOVA", 15, 3.5), falls("pNOVA", 15, 120)],
             quick: &[at_least("pNOVA", "NOVA", 15, 1.75)],
@@ -510,7 +519,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 rises("pNOVA-NI", 1, 28, 20.0),
             ],
             quick: &[flat("NOVA", 4, 8), rises("pNOVA-I", 1, 8, 5.0)],
-            why: "",
+            why: "the modules of the socket are full with 16 threads: reads come from them here, and from the cache of the processor in the document",
         }),
     },
     Experiment {
@@ -519,7 +528,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         shows: "pNOVA is linear to 120 threads; NOVA is flat",
         how: How::Simulated(Simulated {
             kind: Kind::Calls(Workload::Drbm),
-            lines: NOVA_LINES,
+            lines: NOVA_LOCK_LINES,
             cores: SOCKETS,
             shape: &[flat("NOVA", 1, 120), rises("pNOVA", 1, 120, 84.0)],
             quick: &[rises("pNOVA", 1, 15, 8.0)],
