@@ -15,6 +15,7 @@ pub enum Kind {
 
 /// What each core does over and over.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a run has a few")]
 pub enum Work {
     /// The calls of a workload, on a volume that is mounted so.
     Calls(Workload, Policy),

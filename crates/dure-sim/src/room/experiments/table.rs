@@ -365,7 +365,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         &["000-17", "000-t5"],
         "Random reads of a 983 ZET by jobs and interfaces",
         "polled from user space one job reaches the maximum of the drive, with io_uring two, with libaio and pvsync2 no number of jobs",
-        "dure bench blk --device /dev/nvme0n1 --rw randread --iodepth 32 --jobs 2 --engine uring",
+        "dure bench blk --device /dev/nvme0n1 --rw randread --iodepth 32 --jobs 2 --engine io_uring",
     ),
     shown(
         &["001-2"],
