@@ -56,6 +56,8 @@ enum Report {
     Conflicts(Arguments),
     /// Build `dure` for simulated cores, and run `dure sim scale`.
     Scale(Arguments),
+    /// Build `dure` for simulated cores, and run `dure sim experiments`.
+    Experiments(Arguments),
     /// Build `dure` for simulated cores, and print where it is.
     Program,
 }
@@ -73,6 +75,7 @@ impl Report {
         let (name, arguments) = match self {
             Report::Conflicts(Arguments { arguments }) => ("conflicts", arguments),
             Report::Scale(Arguments { arguments }) => ("scale", arguments),
+            Report::Experiments(Arguments { arguments }) => ("experiments", arguments),
             Report::Program => {
                 println!("{}", program.display());
                 return Ok(());

@@ -3,7 +3,7 @@
 //! **Problem.** Time says little on a shared machine; the number of instructions of a call is the
 //! same on every one. **Structure.** `prepare` makes an image with a directory of names, without
 //! valgrind. `count` loads it into memory and makes one kind of call on it: [`library`] through the
-//! library, [`server`] as FUSE requests, each an [`counted::Operation`]. [`scene`] is the volume.
+//! library, [`server`] as FUSE requests, [`requests`] on the block layer, each an [`counted::Operation`]. [`scene`] is the volume.
 //! **Invariants.** Only the functions in [`counted`] are counted; what calls need is prepared
 //! outside. One thread, on one core: no other task's work is counted. **Crash.** Nothing is kept
 //! but the image, a temporary file of the caller.
@@ -14,6 +14,7 @@
 mod allocator;
 mod counted;
 mod library;
+mod requests;
 mod scene;
 mod server;
 
@@ -78,6 +79,7 @@ pub enum Call {
     Read,
     ReadDirect,
     Readdir,
+    Request,
     FuseLookup,
     FuseMknod,
     FuseUnlink,
@@ -89,6 +91,9 @@ pub enum Call {
 }
 
 fn operation(call: Call, scene: Scene) -> Result<Box<dyn Operation>> {
+    if call == Call::Request {
+        return Ok(Box::new(requests::Depth::new(scene)));
+    }
     match server::Kind::of(call) {
         Some(kind) => Ok(Box::new(server::Requests::new(kind, scene)?)),
         None => Ok(Box::new(library::Calls::new(call, scene)?)),

@@ -76,6 +76,13 @@ impl Region {
         u64::try_from(self.mapping.bytes()).expect("a usize fits in 64 bits")
     }
 
+    /// Where it is in memory.
+    #[must_use]
+    pub fn addresses(&self) -> Range<usize> {
+        let first = self.mapping.address(0).addr();
+        first..first + self.mapping.bytes()
+    }
+
     /// What it is on.
     #[must_use]
     pub fn medium(&self) -> Medium {
@@ -95,7 +102,7 @@ impl Region {
     pub fn read(&self, at: u64, out: &mut [u8]) -> Result<()> {
         let range = self.range(at, out.len())?;
         let from = self.mapping.address(range.start);
-        persistent::before_read(out.len());
+        persistent::before_read(from.addr(), out.len());
         // SAFETY: the range is within the mapping; `out` is a borrowed slice apart from it.
         let read = unsafe { access::copy(out.as_mut_ptr(), from, out.len()) };
         self.whole(read, &range)
@@ -111,7 +118,7 @@ impl Region {
         if let Some(observer) = &self.observer {
             observer.stored(range.start, bytes);
         }
-        persistent::before_write(bytes.len());
+        persistent::before_write(to.addr(), bytes.len());
         // SAFETY: the range is within the mapping; `bytes` is a borrowed slice apart from it.
         let stored = unsafe { access::copy(to, bytes.as_ptr(), bytes.len()) };
         self.whole(stored, &range)?;
@@ -144,7 +151,7 @@ impl Region {
                 observer.streamed(to, from);
             }
             let to = self.mapping.address(to);
-            persistent::before_write(from.len());
+            persistent::before_write(to.addr(), from.len());
             // SAFETY: the range is within the mapping; `bytes` is a borrowed slice apart from it.
             let streamed = unsafe { access::stream(to, from.as_ptr(), words) };
             self.whole(streamed, &range)?;

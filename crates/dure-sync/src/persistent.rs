@@ -6,14 +6,14 @@
 
 use crate::backend::{self, Copying};
 
-/// So many bytes are about to be read.
+/// So many bytes at this address are about to be read.
 #[inline]
-pub fn before_read(bytes: usize) {
-    backend::before_persistent_copy(Copying::Out, bytes);
+pub fn before_read(address: usize, bytes: usize) {
+    backend::before_persistent_copy(Copying::Out, address, bytes);
 }
 
-/// So many bytes are about to be written.
+/// So many bytes at this address are about to be written.
 #[inline]
-pub fn before_write(bytes: usize) {
-    backend::before_persistent_copy(Copying::In, bytes);
+pub fn before_write(address: usize, bytes: usize) {
+    backend::before_persistent_copy(Copying::In, address, bytes);
 }

@@ -22,6 +22,6 @@ pub use dure_vcpu::models;
 pub use dure_vcpu::{
     Access, Account, Config, Detail, Failure, FailureKind, Frame, HotLine, Move, Report, Rng, Run,
     Schedule, SharedLine, Sighting, Stack, Symbols, Waiting, charge, heap_bytes, is_running, label,
-    measure, measure_within, measured, run, seeds, set_pace, touch, transfers, try_run,
-    watch_begin, watch_end, watch_task,
+    measure, measure_within, measured, place_persistent, run, seeds, set_pace, touch, transfers,
+    try_run, watch_begin, watch_end, watch_task,
 };

@@ -9,6 +9,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::account::{Account, Cause, Waiting};
@@ -143,15 +144,24 @@ pub fn copy(access: Access, address: usize, bytes: usize) {
     );
 }
 
-/// A copy of `bytes` bytes from or to persistent memory, before it is done. Visible if it costs
-/// anything, since the modules of a socket serve its cores in the order in which they ask.
-pub fn copy_persistent(access: Access, bytes: usize) {
+/// The persistent memory at these addresses is on the modules of a socket, for all cores. What is not
+/// placed is on those of whichever core copies.
+pub fn place_persistent(addresses: Range<usize>, socket: usize) {
+    with_world(|world| world.place_persistent(addresses, socket));
+}
+
+/// A copy of `bytes` bytes from or to persistent memory at `address`, before it is done. Visible if
+/// it costs anything, since the modules of a socket serve cores in the order in which they ask.
+pub fn copy_persistent(access: Access, address: usize, bytes: usize) {
     if with_world(|world| world.config.model.persistent.is_none()) != Some(false) {
         return;
     }
     visible(
         |_| 0,
-        |world| world.copy_persistent(access, u64::try_from(bytes).expect("64 bits")),
+        |world| {
+            let bytes = u64::try_from(bytes).expect("64 bits");
+            world.copy_persistent(access, address, bytes);
+        },
     );
 }
 

@@ -8,6 +8,7 @@
 //! back. **Crash.** Nothing is kept.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::account::{Account, Cause};
 use crate::config::{Config, Schedule};
@@ -66,6 +67,8 @@ pub(crate) struct World {
     memory_free_at: Vec<u64>,
     /// When the persistent memory of each socket has.
     modules_free_at: Vec<u64>,
+    /// Addresses of persistent memory, and the socket whose modules they are on.
+    placed: Vec<(Range<usize>, usize)>,
     /// What is being watched, if anything is.
     pub(crate) watch: Option<Watch>,
     live: usize,
@@ -103,6 +106,7 @@ impl World {
             pace_ps: 0,
             memory_free_at: vec![0; cores.div_ceil(config.model.cores_per_socket)],
             modules_free_at: vec![0; cores.div_ceil(config.model.cores_per_socket)],
+            placed: Vec::new(),
             watch: None,
             live: 0,
             hash: 0xCBF2_9CE4_8422_2325,
@@ -312,10 +316,29 @@ impl World {
         self.spend(Cause::Copies, done_at - now);
     }
 
-    /// Does a copy from or to the persistent memory of the core's socket.
-    pub(crate) fn copy_persistent(&mut self, access: Access, bytes: u64) {
-        let Some(modules) = &self.config.model.persistent else {
+    /// From now on the persistent memory at these addresses is on the modules of a socket.
+    pub(crate) fn place_persistent(&mut self, addresses: Range<usize>, socket: usize) {
+        let sockets = self.modules_free_at.len().max(socket + 1);
+        self.modules_free_at.resize(sockets, 0);
+        self.placed.push((addresses, socket));
+    }
+
+    /// Does a copy from or to persistent memory: that of the core's socket, unless it was placed on
+    /// another, which is as much farther as a line of a core there is.
+    pub(crate) fn copy_persistent(&mut self, access: Access, address: usize, bytes: u64) {
+        let model = &self.config.model;
+        let Some(modules) = &model.persistent else {
             return;
+        };
+        let own = self.tasks[self.running].core / model.cores_per_socket;
+        let placed = self
+            .placed
+            .iter()
+            .find(|(range, _)| range.contains(&address));
+        let socket = placed.map_or(own, |(_, socket)| *socket);
+        let farther_ns = match socket == own {
+            true => 0,
+            false => model.transfer_far_ns.saturating_sub(model.transfer_ns),
         };
         let (core_mb_s, socket_mb_s) = match access {
             Access::Load => (modules.read_mb_s, modules.socket_read_mb_s),
@@ -323,10 +346,9 @@ impl World {
         };
         let at = |mb_s: u64| bytes * 1_000 / mb_s.max(1);
         let now = self.now();
-        let free_at = &mut self.modules_free_at
-            [self.tasks[self.running].core / self.config.model.cores_per_socket];
+        let free_at = &mut self.modules_free_at[socket];
         *free_at = now.max(*free_at) + at(socket_mb_s);
-        let done_at = (now + modules.latency_ns + at(core_mb_s)).max(*free_at);
+        let done_at = (now + modules.latency_ns + farther_ns + at(core_mb_s)).max(*free_at);
         self.spend(Cause::Copies, done_at - now);
     }
 

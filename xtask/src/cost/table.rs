@@ -111,6 +111,7 @@ pub(super) const ROWS: &[Row] = &[
     row("read", 0, budget(4_650, 0), budget(4_650, 0)),
     row("read-direct", 0, budget(5_410, 0), budget(5_430, 0)),
     row("readdir", 0, budget(356, 0), budget(360, 0)),
+    row("request", 0, budget(2_200, 0), budget(2_200, 0)),
     row("fuse-lookup", 0, budget(2_610, 0), budget(2_660, 0)),
     row(
         "fuse-mknod",

@@ -9,6 +9,7 @@
 
 pub mod analyze;
 mod choices;
+mod depth;
 mod device;
 pub mod export;
 mod job;
@@ -24,6 +25,7 @@ use anyhow::Result;
 
 use crate::interrupt;
 pub use choices::{Engine, Pattern};
+pub use depth::Requester;
 use load::Stamping;
 pub use load::{Load, Work};
 use report::Report;

@@ -15,6 +15,8 @@ use crate::measure::{Point, f64_of};
 
 const COLUMNS: usize = 3;
 const CELL: (u32, u32) = (400, 280);
+/// Of one chart.
+const SINGLE: (u32, u32) = (720, 360);
 const LEGEND_LINE: u32 = 22;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -25,20 +27,21 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// The file cannot be written.
 pub(crate) fn draw(path: &Path, bench: &str, points: &[Point]) -> Result<()> {
     let title = format!("dure bench {bench}: operations per second over cores");
-    let text = svg(&title, points)?;
+    let text = svg(&title, ["cores", "operations/s"], points)?;
     std::fs::write(path, text).with_context(|| path.display().to_string())
 }
 
-/// The drawing.
-pub(crate) fn svg(title: &str, points: &[Point]) -> Result<String> {
+/// The drawing, with the names of both axes.
+pub(crate) fn svg(title: &str, axes: [&str; 2], points: &[Point]) -> Result<String> {
     let mut text = String::new();
     let workloads = distinct(points, |point| point.workload.clone());
     let lines = distinct(points, line_of);
     let columns = workloads.len().clamp(1, COLUMNS);
     let rows = workloads.len().div_ceil(columns);
     let head = LEGEND_LINE * (u32::try_from(lines.len())? + 1) + 10;
-    let width = CELL.0 * u32::try_from(columns)?;
-    let height = CELL.1 * u32::try_from(rows)? + head;
+    let cell = if columns == 1 { SINGLE } else { CELL };
+    let width = cell.0 * u32::try_from(columns)?;
+    let height = cell.1 * u32::try_from(rows)? + head;
     {
         let root = SVGBackend::with_string(&mut text, (width, height)).into_drawing_area();
         root.fill(&WHITE).context("drawing")?;
@@ -47,7 +50,7 @@ pub(crate) fn svg(title: &str, points: &[Point]) -> Result<String> {
         let cells = charts.split_evenly((rows, columns));
         for (workload, cell) in workloads.iter().zip(&cells) {
             let own: Vec<_> = points.iter().filter(|p| p.workload == *workload).collect();
-            draw_chart(cell, workload, &own, &lines)?;
+            draw_chart(cell, (workload, axes), &own, &lines)?;
         }
         root.present().context("drawing")?;
     }
@@ -88,7 +91,12 @@ fn draw_legend(area: &Area<'_>, title: &str, lines: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn draw_chart(area: &Area<'_>, workload: &str, points: &[&Point], lines: &[String]) -> Result<()> {
+fn draw_chart(
+    area: &Area<'_>,
+    (workload, [x, y]): (&str, [&str; 2]),
+    points: &[&Point],
+    lines: &[String],
+) -> Result<()> {
     let cores = |point: &Point| f64_of(to_u64(point.cores));
     let all: Vec<f64> = points.iter().map(|point| cores(point)).collect();
     let highest = points
@@ -99,13 +107,14 @@ fn draw_chart(area: &Area<'_>, workload: &str, points: &[&Point], lines: &[Strin
         .margin(8)
         .caption(workload, ("sans-serif", 15))
         .x_label_area_size(28)
-        .y_label_area_size(56)
+        .y_label_area_size(70)
         .build_cartesian_2d(axis(&all), 0.0..highest * 1.05)
         .context("drawing")?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)
-        .x_desc("cores")
+        .x_desc(x)
+        .y_desc(y)
         .x_labels(LABELS)
         .x_label_formatter(&|cores| format!("{cores:.0}"))
         .y_label_formatter(&|rate| short(*rate))

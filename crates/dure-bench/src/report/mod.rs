@@ -1,8 +1,7 @@
 //! The report: a table for people, flat objects for programs.
 
 mod chart;
-
-use std::path::Path;
+pub mod page;
 
 use anyhow::{Context, Result};
 use comfy_table::{
@@ -103,7 +102,7 @@ fn shown(rate: f64) -> String {
     }
 }
 
-/// A rate that was not measured by a bench, to be drawn.
+/// A rate that was simulated, to be drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rate {
     /// Its chart.
@@ -116,16 +115,16 @@ pub struct Rate {
     pub ops_per_second: f64,
 }
 
-/// Draws rates over cores: a chart for each workload.
+/// Draws simulated rates over cores: a chart for each workload, as SVG.
 ///
 /// # Errors
-/// The file cannot be written.
+/// There is nothing to draw.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "rates are positive and far below 2^52"
 )]
-pub fn draw_rates(path: &Path, title: &str, rates: &[Rate]) -> Result<()> {
+pub fn simulated_svg(title: &str, rates: &[Rate]) -> Result<String> {
     let point = |rate: &Rate| {
         let workers = (rate.cores, WorkerKind::Threads);
         let mut point = Point::new(&rate.workload, rate.cores, (&rate.line, ""), workers)?;
@@ -138,8 +137,8 @@ pub fn draw_rates(path: &Path, title: &str, rates: &[Rate]) -> Result<()> {
         Ok(point)
     };
     let points: Vec<Point> = rates.iter().map(point).collect::<Result<_>>()?;
-    let text = chart::svg(title, &points)?;
-    std::fs::write(path, text).with_context(|| path.display().to_string())
+    let axes = ["simulated cores", "simulated operations/s"];
+    chart::svg(title, axes, &points)
 }
 
 /// To standard output.

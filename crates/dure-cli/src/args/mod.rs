@@ -21,8 +21,8 @@ pub use mkfs::{Mkfs, NodeLog, NvmFile};
 pub use mount::{Mount, Umount};
 pub use scrub::{Scrub, ScrubPause, ScrubStart, ScrubStatus};
 pub use sim::{
-    Mechanism, Media, Sim, SimCalibrate, SimConflicts, SimCrash, SimExplain, SimScale, SimValidate,
-    Suite,
+    Mechanism, Media, Sim, SimCalibrate, SimConflicts, SimCrash, SimExperiments, SimExplain,
+    SimScale, SimValidate, Suite,
 };
 pub use snapshot::{
     Snapshot, SnapshotCreate, SnapshotDelete, SnapshotDiff, SnapshotList, SnapshotMount,

@@ -24,6 +24,10 @@ pub enum Sim {
     /// system on virtual cores, with the costs of that machine.
     #[command(after_long_help = SCALE_HELP)]
     Scale(SimScale),
+    /// Repeat the figures and tables of the five documents that dure learns from: simulate those of
+    /// rates over cores, and say whether their shape comes out, and how the others are repeated.
+    #[command(after_long_help = EXPERIMENTS_HELP)]
+    Experiments(SimExperiments),
     /// Write the file of this machine, for `dure sim scale --machine FILE`: what lines, locks,
     /// copies and calls of the kernel cost on it. Takes half a minute on an idle machine.
     Calibrate(SimCalibrate),
@@ -95,6 +99,38 @@ pub struct SimScale {
     /// Draw rates over cores into this file.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+}
+
+const EXPERIMENTS_HELP: &str = "\
+No rate is measured, each is of a model: docs/simulation says what the model has and lacks. The shape of a figure is \
+what its document says, and nothing is tuned to agree; a figure that does not agree is no failure, and the status is 0.
+
+A figure has the name of its document and its own, as 000-2a; docs/simulation/experiments.md has all of them. Those \
+that depend on a drive or on programs that are not simulated come with the command that measures them.
+
+The cores are simulated, which takes another build of this program: the installed one finds it in libexec/dure \
+(`cargo xtask dist --simulation`), one in the target folder of the sources builds and runs it itself.
+
+JSON: a list of figures: figure, figures (with others of the same data), document, title, shows (what the document \
+shows), state (simulated, measured by COMMAND, shown by COMMAND), agrees (null: it has no answer here), comes_out, why (if \
+it does not agree, or has no answer), simulated, workload, checks (check, found, holds), points (line, machine, policy, \
+cores, ops_per_second, lines_per_op, bottleneck, hash).";
+
+/// `dure sim experiments`.
+#[derive(Debug, clap::Args)]
+pub struct SimExperiments {
+    /// Only this figure, several times.
+    #[arg(long = "figure", value_name = "NAME")]
+    pub figures: Vec<String>,
+    /// Print a JSON list.
+    #[arg(long)]
+    pub json: bool,
+    /// Write a page with all figures into this file, which needs no other file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Draw each simulated figure into a file of this directory, as 000-2a.svg.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub svg_dir: Option<PathBuf>,
 }
 
 /// `dure sim calibrate`.

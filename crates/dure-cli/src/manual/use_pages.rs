@@ -356,6 +356,20 @@ pub(super) const PAGES: &[Page] = &[
         STATUS,
     ),
     page(
+        "sim experiments",
+        &[
+            (
+                "All figures, as a page to look at",
+                "dure sim experiments --html figures.html",
+            ),
+            (
+                "One of them, for a program",
+                "dure sim experiments --figure 000-2a --json",
+            ),
+        ],
+        STATUS,
+    ),
+    page(
         "sim calibrate",
         &[(
             "The file of this machine",

@@ -60,12 +60,13 @@ fn the_commands_of_every_page_work() {
 }
 
 /// Of pages whose examples take long, or need what is not here.
-const NOT_RUN: [&str; 8] = [
+const NOT_RUN: [&str; 9] = [
     "demo",
     "sim",
     "sim crash",
     "sim conflicts",
     "sim scale",
+    "sim experiments",
     "sim calibrate",
     "sim validate",
     "top",

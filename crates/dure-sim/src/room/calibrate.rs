@@ -13,7 +13,7 @@ use dure_sync::futex::{wait, wake};
 use dure_sync::{CachePadded, CoreId, Topology, clock, core_count, thread};
 
 use super::instructions::of_work;
-use super::{FIGURES, Machine, Plan, Policy, Workload, measure};
+use super::{FIGURES, Machine, Plan, Policy, Work, Workload, measure};
 
 /// Rounds of each loop.
 const ROUNDS: u32 = 9;
@@ -233,14 +233,13 @@ fn instruction_ps(machine: &Machine, workloads: [Workload; 2]) -> anyhow::Result
     for workload in workloads {
         let plan = Plan {
             machine: machine.clone(),
-            workload,
-            policy: Policy::default(),
+            work: Work::Calls(workload, Policy::default()),
             cores: 1,
             seed: 1,
             planted: None,
         };
         let rate = measure(&plan, 3 * ROUNDS)?.fastest();
-        let work = of_work(workload, &plan.policy).expect("these are counted");
+        let work = of_work(&plan.work).expect("these are counted");
         // A read copies a page, within the caches.
         let copied = if workload == Workload::Drbl { 4096 } else { 0 };
         let copying_ps = ratio(copied * 1_000_000, machine.costs.copy_mb_s);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::instructions::of_work;
-use super::{Machine, Policy, Workload};
+use super::{Machine, Policy, Work};
 
 /// The most cores of a point: a volume has so many journals at most.
 pub const CORES_MAX: usize = 1000;
@@ -21,9 +21,7 @@ pub struct Plan {
     /// On which machine.
     pub machine: Machine,
     /// What its cores do.
-    pub workload: Workload,
-    /// How the volume is mounted.
-    pub policy: Policy,
+    pub work: Work,
     /// How many of them work, the first ones.
     pub cores: usize,
     /// The seed of what is random: names, and when each core begins.
@@ -40,7 +38,7 @@ impl Plan {
     pub fn check(&self) -> Result<(), String> {
         let name = &self.machine.name;
         let all = self.machine.cores();
-        let workers = self.cores + usize::from(self.workload.has_background());
+        let workers = self.cores + usize::from(self.work.has_background());
         if self.cores == 0 {
             return Err("0 cores: at least one works".to_owned());
         }
@@ -52,16 +50,13 @@ impl Plan {
                 "{workers} cores: a volume has {CORES_MAX} journals at most"
             ));
         }
-        if of_work(self.workload, &self.policy).is_none() {
-            let workload = self.workload.name();
-            return Err(format!(
-                "{workload}: `cargo xtask cost` counts no such call"
-            ));
+        if of_work(&self.work).is_none() {
+            let name = self.work.name();
+            return Err(format!("{name}: `cargo xtask cost` counts no such call"));
         }
-        if self.policy.is_nvm() && self.machine.persistent.is_none() {
-            return Err(format!(
-                "nvm=emulated: machine {name} has no persistent memory"
-            ));
+        let needs = self.work.policy().and_then(Policy::needs_persistent);
+        if let Some(option) = needs.filter(|_| self.machine.persistent.is_none()) {
+            return Err(format!("{option}: machine {name} has no persistent memory"));
         }
         Ok(())
     }
@@ -123,12 +118,12 @@ pub fn machine(name: &str) -> Result<Machine, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::room::Workload;
 
     fn plan(cores: usize) -> Plan {
         Plan {
             machine: machine("4x20-6138").unwrap(),
-            workload: Workload::Dwol,
-            policy: Policy::default(),
+            work: Work::Calls(Workload::Dwol, Policy::default()),
             cores,
             seed: 1,
             planted: None,
@@ -145,10 +140,10 @@ mod tests {
         large.machine.sockets = 64;
         assert!(refused(large).contains("1000 journals"));
         let mut uncounted = plan(1);
-        uncounted.workload = Workload::Dwtl;
+        uncounted.work = Work::Calls(Workload::Dwtl, Policy::default());
         assert!(refused(uncounted).starts_with("DWTL: "));
         let mut memory = plan(1);
-        memory.policy = "nvm=emulated".parse().unwrap();
+        memory.work = Work::Calls(Workload::Dwol, "nvm=emulated".parse().unwrap());
         assert!(refused(memory).contains("no persistent memory"));
         let unknown = machine("4x20").unwrap_err();
         assert!(unknown.starts_with("4x20: neither a file nor a known machine: 4x20-6138, "));

@@ -26,17 +26,18 @@ const COUNTED: Window = Window {
 };
 /// Operations of a core in the window, if no other one worked.
 const OPERATIONS: u64 = 300;
-/// Operations that each core must have done on average.
+/// Operations that each core must have done on average: of fewer, those at both ends of the window
+/// that are in it by a part count too much.
 const ENOUGH: u64 = 50;
 /// What a window is longer than one in which they did less.
 const LONGER: u64 = 5;
-/// No window is longer than so much and `LONGER` times as much.
-const LONGEST_NS: u64 = 100_000_000;
-/// The shortest and the longest window of the first try, in ns.
+/// No window is longer, in time of all cores together, than so much and `LONGER` times as much.
+const LONGEST_CORES_NS: u64 = 20_000_000_000;
+/// The shortest and the longest window of the first try with all cores, in ns.
 const RUN_NS: (u64, u64) = (1_000_000, 20_000_000);
 
 fn run(plan: &Plan, cores: usize, window: Window, pace_ps: u64) -> Result<(Done, u64), String> {
-    let all = cores + usize::from(plan.workload.has_background());
+    let all = cores + usize::from(plan.work.has_background());
     let config = Config {
         cores: all,
         seed: plan.seed,
@@ -63,10 +64,35 @@ fn run(plan: &Plan, cores: usize, window: Window, pace_ps: u64) -> Result<(Done,
     Ok((done, finished.report.schedule_hash))
 }
 
+/// Runs in this window or a longer one, until each core has done enough.
+fn run_enough(
+    plan: &Plan,
+    cores: usize,
+    mut window: Window,
+    pace_ps: u64,
+) -> Result<(Done, u64), String> {
+    let cores_u64 = u64::try_from(cores).expect("a thousand at most");
+    loop {
+        let (done, hash) = run(plan, cores, window, pace_ps)?;
+        if done.works >= ENOUGH * cores_u64 {
+            return Ok((done, hash));
+        }
+        if window.run_ns > LONGEST_CORES_NS / cores_u64 {
+            let (works, ms) = (done.works, window.run_ns / 1_000_000);
+            return Err(format!(
+                "{works} operations of {cores} cores in {ms} ms: too few"
+            ));
+        }
+        // Where cores wait for each other or for a slow drive, each does less.
+        window.warm_ns *= LONGER;
+        window.run_ns *= LONGER;
+    }
+}
+
 /// What each operation on memory takes more, so that a work takes as long as its instructions.
 fn pace_ps(plan: &Plan) -> Result<u64, String> {
-    let work = of_work(plan.workload, &plan.policy).expect("the plan was checked");
-    let (counted, _) = run(plan, 1, COUNTED, 0)?;
+    let work = of_work(&plan.work).expect("the plan was checked");
+    let (counted, _) = run_enough(plan, 1, COUNTED, 0)?;
     let account = &counted.counts;
     if account.steps == 0 {
         return Err("an operation uses no memory that cores could share".to_owned());
@@ -92,35 +118,20 @@ pub fn point(plan: &Plan) -> Result<Point, String> {
         run_ns: 4 * COUNTED.run_ns,
         ..COUNTED
     };
-    let (alone, _) = run(&plain, 1, longer, pace_ps)?;
-    let alone_ns = ns_per_work(&alone, 1);
+    let (alone, _) = run_enough(&plain, 1, longer, pace_ps)?;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a positive time of seconds at most"
     )]
-    let run_ns = (alone_ns as u64 * OPERATIONS).clamp(RUN_NS.0, RUN_NS.1);
-    let mut window = Window {
+    let alone_ns = ns_per_work(&alone, 1) as u64;
+    let run_ns = (alone_ns * OPERATIONS).clamp(RUN_NS.0, RUN_NS.1);
+    let window = Window {
         warm_ns: run_ns,
         run_ns,
         fill: OPERATIONS * 2,
     };
-    let cores_u64 = u64::try_from(plan.cores).expect("a thousand at most");
-    let (done, hash) = loop {
-        let (done, hash) = run(plan, plan.cores, window, pace_ps)?;
-        if done.works >= ENOUGH * cores_u64 {
-            break (done, hash);
-        }
-        if window.run_ns > LONGEST_NS {
-            let (works, ms) = (done.works, window.run_ns / 1_000_000);
-            return Err(format!(
-                "{works} operations of {cores_u64} cores in {ms} ms: too few"
-            ));
-        }
-        // Where cores wait for each other, each does less the more there are.
-        window.warm_ns *= LONGER;
-        window.run_ns *= LONGER;
-    };
+    let (done, hash) = run_enough(plan, plan.cores, window, pace_ps)?;
     let before = causes(&alone);
     let causes = causes(&done);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]

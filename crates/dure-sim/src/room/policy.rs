@@ -5,12 +5,14 @@ use std::str::FromStr;
 
 use dure_fs::{Background, MountOptions, PageCaching};
 
-/// Options of `dure mount -o`, and whether the volume is in persistent memory (`nvm=emulated`).
+/// Options of `dure mount -o`, and what of the volume is in persistent memory: all of it
+/// (`nvm=emulated`), or its tables, logs and nodes (`node_log=nvm`), with the drive for the rest.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     text: String,
     mount: MountOptions,
     is_nvm: bool,
+    node_log_in_nvm: bool,
 }
 
 impl Policy {
@@ -22,6 +24,19 @@ impl Policy {
 
     pub(super) fn is_nvm(&self) -> bool {
         self.is_nvm
+    }
+
+    pub(super) fn has_node_log_in_nvm(&self) -> bool {
+        self.node_log_in_nvm
+    }
+
+    /// What asks for persistent memory, if anything does.
+    pub(super) fn needs_persistent(&self) -> Option<&'static str> {
+        match (self.is_nvm, self.node_log_in_nvm) {
+            (true, _) => Some("nvm=emulated"),
+            (_, true) => Some("node_log=nvm"),
+            _ => None,
+        }
     }
 
     /// The options of the mount, with a cache for so many cores and nothing in the background.
@@ -62,6 +77,10 @@ impl FromStr for Policy {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
             match (key, value) {
                 ("nvm", "emulated") => policy.is_nvm = true,
+                ("node_log", "nvm") => policy.node_log_in_nvm = true,
+                ("node_log", _) => {
+                    return Err(format!("{option}: node_log=nvm is what can be simulated"));
+                }
                 ("nvm", _) => {
                     return Err(format!("{option}: nvm=emulated is what can be simulated"));
                 }
@@ -77,6 +96,9 @@ impl FromStr for Policy {
         if policy.is_direct() && !policy.is_nvm {
             return Err("page_cache=none: it needs nvm=emulated".to_owned());
         }
+        if policy.is_nvm && policy.node_log_in_nvm {
+            return Err("nvm=emulated,node_log=nvm: the whole volume is there already".to_owned());
+        }
         Ok(policy)
     }
 }
@@ -91,6 +113,8 @@ mod tests {
         assert!(refused("journal=per-cpu").contains("journal=per-cpu"));
         assert!(refused("data=journal,jornal=jbd2").starts_with("jornal=jbd2: "));
         assert!(refused("nvm=real").starts_with("nvm=real: "));
+        assert!(refused("node_log=block").starts_with("node_log=block: "));
+        assert!(refused("nvm=emulated,node_log=nvm").contains("there already"));
         assert!(refused("page_cache=none").contains("nvm=emulated"));
         let policy: Policy = "nvm=emulated,page_cache=none".parse().unwrap();
         assert!(policy.is_direct() && policy.is_nvm());

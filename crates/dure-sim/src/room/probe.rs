@@ -2,6 +2,7 @@
 
 #[cfg(dure_backend = "sim")]
 mod chosen {
+    use std::ops::Range;
     use std::time::Duration;
 
     use dure_sync::sim::{self, Account};
@@ -19,6 +20,10 @@ mod chosen {
 
     pub(in crate::room) fn set_pace(picoseconds: u64) {
         sim::set_pace(picoseconds);
+    }
+
+    pub(in crate::room) fn place_persistent(addresses: Range<usize>, socket: usize) {
+        sim::place_persistent(addresses, socket);
     }
 
     /// Lets so much time pass.
@@ -40,6 +45,8 @@ mod chosen {
     }
 
     pub(in crate::room) fn set_pace(_picoseconds: u64) {}
+
+    pub(in crate::room) fn place_persistent(_addresses: std::ops::Range<usize>, _socket: usize) {}
 
     /// Nothing: real cores are never in step.
     pub(in crate::room) fn delay(_ns: u64) {}

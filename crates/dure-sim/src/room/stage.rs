@@ -6,31 +6,22 @@
 //! left to work on ends its own.
 
 use anyhow::{Context, Result};
-use dure::Volume;
+use dure_bench::blk::Requester;
 use dure_bench::fxmark::{Field, Sizes};
 use dure_bench::measure::Worker;
-use dure_block::delay::{DelayDevice, Model, Spread};
-use dure_block::nvm::NvmDevice;
-use dure_block::ram::RamDevice;
-use dure_block::{BLOCK_BYTES, Device, share};
-use dure_fs::FormatOptions;
-use dure_pmem::Region;
+use dure_block::null::{Irq, NullDevice};
+use dure_block::{Queue, QueueConfig, share};
 use dure_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use dure_sync::random::Seeded;
 use dure_sync::{Arc, CoreId, clock, thread};
-use std::num::{NonZeroU32, NonZeroU64};
-use std::time::Duration;
 
-use super::{Plan, Workload, probe};
+use super::media::volume;
+use super::{Plan, Work, Workload, probe};
 
-/// Blocks of the volume for each core.
-const BLOCKS_PER_CORE: u64 = 8192;
-/// The volume has room for so many cores at least: MRPM makes 37,000 files whatever their number.
-const CORES_MIN: u16 = 64;
-/// A device that serves more requests at once is not bounded by that.
-const PARALLEL_MAX: u64 = 65_536;
-/// Hardware queues of a volume at most.
-const QUEUES_MAX: u64 = 1024;
+/// Blocks of the null device.
+const NULL_BLOCKS: u64 = 1 << 20;
+/// Requests that each core has under way, where requests are the work.
+const DEPTH: usize = 32;
 
 /// How long the cores work.
 #[derive(Debug, Clone, Copy)]
@@ -55,44 +46,6 @@ pub(super) struct Done {
         expect(dead_code, reason = "real cores count nothing")
     )]
     pub(super) counts: probe::Counts,
-}
-
-fn device(plan: &Plan, cores: u16) -> Result<Arc<dyn Device>> {
-    let blocks = u64::from(cores.max(CORES_MIN)) * BLOCKS_PER_CORE;
-    if plan.policy.is_nvm() {
-        let bytes = usize::try_from(blocks)? * BLOCK_BYTES;
-        return Ok(share(NvmDevice::in_memory(
-            "room",
-            Region::anonymous(bytes)?,
-        )));
-    }
-    let memory = share(RamDevice::new("room", blocks));
-    let Some(drive) = &plan.machine.device else {
-        return Ok(memory);
-    };
-    let parallel = u32::try_from(drive.parallel.min(PARALLEL_MAX))?;
-    let model = Model {
-        read: Duration::from_nanos(drive.read_ns),
-        write: Duration::from_nanos(drive.write_ns),
-        write_block: Duration::ZERO,
-        flush: Duration::from_nanos(drive.flush_ns),
-        spread: Spread::Fixed,
-        channels: NonZeroU32::new(parallel).filter(|_| drive.parallel < PARALLEL_MAX),
-        bytes_per_second: NonZeroU64::new(drive.mb_s * 1_000_000),
-    };
-    Ok(share(DelayDevice::with_model(memory, model)))
-}
-
-fn volume(plan: &Plan, cores: u16) -> Result<Volume> {
-    let format = FormatOptions {
-        journals: Some(u32::from(cores)),
-        uuid: Some([7; 16]),
-        ..FormatOptions::default()
-    };
-    let queues = plan.machine.device.as_ref().map(|drive| drive.queues);
-    let queues = queues.map(|queues| u32::try_from(queues.min(QUEUES_MAX)).expect("few"));
-    let mount = plan.policy.mount(cores, queues);
-    Ok(Volume::create_on(device(plan, cores)?, &format, mount)?)
 }
 
 /// What the workers share.
@@ -175,23 +128,55 @@ fn fill(workload: Workload, window: Window) -> u64 {
     }
 }
 
-/// Runs the point on this machine, which has as many cores as it needs.
-pub(super) fn play(plan: &Plan, cores: usize, window: Window, pace_ps: u64) -> Result<Done> {
-    let all = cores + usize::from(plan.workload.has_background());
-    let volume = volume(plan, u16::try_from(all)?)?;
-    let sizes = Sizes {
-        fill: fill(plan.workload, window),
-        region_bytes: 512 << 10,
-    };
-    let field = Field::new(volume.root(), plan.workload, cores, sizes)?;
+/// Makes `count` workers, each on its core.
+fn hire(
+    count: usize,
+    make: impl Fn(usize) -> Result<Box<dyn Worker>> + Sync,
+) -> Result<Vec<Box<dyn Worker>>> {
     let mut workers = Vec::new();
-    for number in 0..all {
+    for number in 0..count {
         let made = thread::scope(|scope| {
-            let made = scope.spawn_on(core(number), || field.worker(number));
+            let made = scope.spawn_on(core(number), || make(number));
             made.join().expect("workers return errors")
         });
         workers.push(made?);
     }
+    Ok(workers)
+}
+
+/// The workers of `cores` cores, and one more if it disturbs them.
+fn workers(plan: &Plan, cores: usize, window: Window) -> Result<Vec<Box<dyn Worker>>> {
+    let all = cores + usize::from(plan.work.has_background());
+    match &plan.work {
+        Work::Calls(workload, policy) => {
+            let volume = volume(plan, policy, u16::try_from(all)?)?;
+            let sizes = Sizes {
+                fill: fill(*workload, window),
+                region_bytes: 512 << 10,
+            };
+            let field = Field::new(volume.root(), *workload, cores, sizes)?;
+            hire(all, |number| field.worker(number))
+        }
+        Work::Requests(own) => {
+            let device = share(NullDevice::with_irq("null", NULL_BLOCKS, Irq::Softirq));
+            let config = QueueConfig {
+                hw_queues: own.hw_queues,
+                nr_requests: own.nr_requests,
+                ..QueueConfig::default()
+            };
+            let queue = Queue::new(device, config);
+            hire(all, |number| {
+                let job = Requester::new(Arc::clone(&queue), u64::try_from(number)?, DEPTH);
+                Ok(Box::new(job))
+            })
+        }
+    }
+}
+
+/// Runs the point on this machine, which has as many cores as it needs.
+pub(super) fn play(plan: &Plan, cores: usize, window: Window, pace_ps: u64) -> Result<Done> {
+    let mut workers = workers(plan, cores, window)?;
+    let all = workers.len();
     let common = Common {
         ready: AtomicU32::new(0),
         begin_ns: AtomicU64::new(0),

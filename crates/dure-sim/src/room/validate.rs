@@ -87,6 +87,7 @@ pub fn measure(plan: &Plan, repeat: u32) -> anyhow::Result<Measured> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::room::Work;
 
     #[test]
     fn a_quarter_is_right_and_more_is_not() {
@@ -101,8 +102,7 @@ mod tests {
         for (workload, text) in PREDICTED {
             let plan = Plan {
                 machine: crate::room::machine("4x20-6138").unwrap(),
-                workload,
-                policy: text.parse().unwrap(),
+                work: Work::Calls(workload, text.parse().unwrap()),
                 cores: 2,
                 seed: 1,
                 planted: None,

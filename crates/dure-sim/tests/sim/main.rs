@@ -26,6 +26,7 @@ mod profiles;
 mod range_lines;
 mod ranges;
 mod room;
+mod room_figures;
 mod scrub;
 mod seek;
 mod snapshots;

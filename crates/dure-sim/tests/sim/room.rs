@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use dure_sim::room::{Plan, Planted, Point, Workload, machine, point};
+use dure_sim::room::{Kind, Plan, Planted, Point, Workload, machine, point};
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Condvar, Mutex};
 use dure_vcpu::{Access, copy};
@@ -12,8 +12,7 @@ use dure_vcpu::{Access, copy};
 fn plan(workload: Workload, policy: &str, cores: usize) -> Plan {
     Plan {
         machine: machine("4x20-6138").unwrap(),
-        workload,
-        policy: policy.parse().unwrap(),
+        work: Kind::Calls(workload).work(policy).unwrap(),
         cores,
         seed: 1,
         planted: None,
@@ -94,6 +93,22 @@ fn sim_room_one_core_takes_as_long_as_its_instructions() {
 fn sim_room_a_point_gives_the_same_twice() {
     let twice = [(); 2].map(|()| simulate(Workload::Mwcl, "", 4));
     assert_eq!(twice[0], twice[1]);
+}
+
+/// Its first run had no whole operation in it, so the pace was 0, and a rate by it overflowed.
+#[test]
+fn sim_room_a_slow_drive_takes_no_instructions() {
+    let with_flush = |flush_ns| {
+        let mut plan = plan(Workload::Dwsl, "", 1);
+        plan.machine.device.as_mut().unwrap().flush_ns = flush_ns;
+        point(&plan).unwrap()
+    };
+    let (fast, slow) = (with_flush(16_000), with_flush(40_000_000));
+    assert!(
+        fast.pace_ps.abs_diff(slow.pace_ps) * 20 < fast.pace_ps,
+        "{fast:?} {slow:?}"
+    );
+    assert!((24.0..26.0).contains(&slow.ops_per_second), "{slow:?}");
 }
 
 /// What the canaries write.

@@ -243,13 +243,13 @@ pub(crate) fn before_copy(way: super::Copying, address: usize, left: usize) -> u
     len
 }
 
-/// Called before `bytes` bytes are copied from or to persistent memory.
-pub(crate) fn before_persistent_copy(way: super::Copying, bytes: usize) {
+/// Called before `bytes` bytes are copied from or to persistent memory at `address`.
+pub(crate) fn before_persistent_copy(way: super::Copying, address: usize, bytes: usize) {
     let access = match way {
         super::Copying::Out => Access::Load,
         super::Copying::In => Access::Store,
     };
-    dure_vcpu::copy_persistent(access, bytes);
+    dure_vcpu::copy_persistent(access, address, bytes);
 }
 
 /// One turn of a spin loop.

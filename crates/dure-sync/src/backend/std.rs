@@ -345,4 +345,4 @@ pub(crate) fn wait_ends() {}
 /// Nothing: only simulations need to be told.
 #[cfg(not(dure_backend = "sim"))]
 #[inline]
-pub(crate) fn before_persistent_copy(_way: super::Copying, _bytes: usize) {}
+pub(crate) fn before_persistent_copy(_way: super::Copying, _address: usize, _bytes: usize) {}

@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use dure_vcpu::models::PersistentCosts;
 use dure_vcpu::{
-    Access, Config, FailureKind, Report, Schedule, Wake, access, charge, current_core, futex_wait,
-    futex_wake, is_running, join, move_to, now_ns, random, run, seeds, sleep, spawn, spin_hint,
-    try_run, with_local, yield_now,
+    Access, Config, FailureKind, Report, Schedule, Wake, access, charge, copy_persistent,
+    current_core, futex_wait, futex_wake, is_running, join, move_to, now_ns, place_persistent,
+    random, run, seeds, sleep, spawn, spin_hint, try_run, with_local, yield_now,
 };
 
 const ALL: [Schedule; 5] = [
@@ -376,6 +377,43 @@ fn sim_private_lines_cost_no_transfer() {
         tasks.into_iter().for_each(join);
     });
     assert_eq!(run.report.transfers, 0);
+}
+
+/// A core writes 400,000 bytes in 100 us, the modules of a socket in as long: those of one socket
+/// serve two cores in turn, those of two at once, and another socket's are 60 ns farther.
+#[test]
+fn sim_persistent_memory_is_on_the_socket_where_it_was_placed() {
+    let time = |sockets: [Option<usize>; 2]| {
+        let mut config = Config::min_clock(2);
+        config.model.cores_per_socket = 1;
+        (config.model.transfer_ns, config.model.transfer_far_ns) = (40, 100);
+        config.model.persistent = Some(PersistentCosts {
+            latency_ns: 0,
+            read_mb_s: 4_000,
+            write_mb_s: 4_000,
+            socket_read_mb_s: 4_000,
+            socket_write_mb_s: 4_000,
+        });
+        let work = move || {
+            for (number, socket) in sockets.into_iter().enumerate() {
+                if let Some(socket) = socket {
+                    place_persistent(number * 4096..(number + 1) * 4096, socket);
+                }
+            }
+            let copy =
+                |number: usize| move || copy_persistent(Access::Store, number * 4096, 400_000);
+            let tasks = [0, 1].map(|core| spawn("copy", Some(core), copy(core)));
+            tasks.into_iter().for_each(join);
+        };
+        run(config, work).report.virtual_ns
+    };
+    let own = time([None, None]);
+    assert!((100_000..130_000).contains(&own), "{own}");
+    assert_eq!(time([Some(0), Some(1)]), own);
+    let one = time([Some(0), Some(0)]);
+    assert!((200_000..230_000).contains(&one), "{one}");
+    let crossed = time([Some(1), Some(0)]);
+    assert_eq!(crossed, own + 60);
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! `dure sim scale`, `calibrate` and `validate`: machines that are not at hand.
+//! `dure sim scale`, `experiments`, `calibrate` and `validate`: machines that are not at hand.
 //!
 //! **Structure.** `dure sim scale` checks its plans and becomes the program for simulated cores, where
 //! `scale` runs them. `validate` measures on real cores, and has the other program predict.
 //! **Invariants.** What is simulated is called so wherever it is printed. **Crash.** Nothing is kept.
 
+mod experiments;
 #[cfg(dure_backend = "sim")]
 mod scale;
 #[cfg(dure_backend = "sim")]
@@ -11,9 +12,11 @@ mod sensitivity;
 #[cfg(not(dure_backend = "sim"))]
 mod validate;
 
+pub(crate) use experiments::run as experiments;
+
 use anyhow::{Context, Result, anyhow};
 use dure_bench::say;
-use dure_sim::room::{Plan, Policy, machine};
+use dure_sim::room::{Plan, Policy, Work, machine};
 
 use crate::args::{SimCalibrate, SimScale, SimValidate};
 use crate::exit;
@@ -34,8 +37,7 @@ fn plans(args: &SimScale) -> Result<Vec<Plan>> {
             for cores in &args.cores {
                 let plan = Plan {
                     machine: machine.clone(),
-                    workload: *workload,
-                    policy: policy.clone(),
+                    work: Work::Calls(*workload, policy.clone()),
                     cores: *cores,
                     seed: args.seed,
                     planted: None,

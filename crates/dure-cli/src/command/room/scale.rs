@@ -1,9 +1,9 @@
 //! The report of simulated points.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use dure_bench::report::{Rate, draw_rates};
+use dure_bench::report::{Rate, simulated_svg};
 use dure_bench::say;
 use dure_sim::room::{FIGURES, Plan, Point, point};
 use serde::Serialize;
@@ -74,7 +74,7 @@ pub(super) fn run(args: &SimScale, plans: &[Plan]) -> Result<u8> {
     let bar = progress::bar(dure_fs::units::to_u64(plans.len()), "points");
     let mut told = Vec::new();
     for plan in plans {
-        let what = format!("{} on {} cores", plan.workload.name(), plan.cores);
+        let what = format!("{} on {} cores", plan.work.name(), plan.cores);
         let done = point(plan).map_err(|error| anyhow!("{what}: {error}"))?;
         let band = if args.band { Some(band(plan)?) } else { None };
         told.push(Told::new(plan, done, band));
@@ -98,7 +98,8 @@ pub(super) fn run(args: &SimScale, plans: &[Plan]) -> Result<u8> {
             "{}: operations per second over cores, simulated",
             args.machine
         );
-        draw_rates(path, &title, &rates)?;
+        let drawn = simulated_svg(&title, &rates)?;
+        std::fs::write(path, drawn).with_context(|| path.display().to_string())?;
     }
     Ok(exit::OK)
 }
@@ -112,8 +113,8 @@ impl Told {
         };
         Told {
             machine: plan.machine.name.clone(),
-            workload: plan.workload.name(),
-            policy: plan.policy.to_string(),
+            workload: plan.work.name(),
+            policy: plan.work.to_string(),
             cores: plan.cores,
             ops_per_second: done.ops_per_second.round(),
             band,

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use dure_bench::say;
-use dure_sim::room::{FIGURES, Machine, Plan, Workload, machine, point};
+use dure_sim::room::{FIGURES, Kind, Machine, Plan, Workload, machine, point};
 use serde::Serialize;
 
 use crate::{exit, progress};
@@ -70,8 +70,9 @@ impl Headline {
         let rate = |(workload, policy, cores): (Workload, &str, usize)| {
             let plan = Plan {
                 machine: machine.clone(),
-                workload,
-                policy: policy.parse().map_err(|what: String| anyhow!(what))?,
+                work: Kind::Calls(workload)
+                    .work(policy)
+                    .map_err(|what| anyhow!(what))?,
                 cores,
                 seed: 1,
                 planted: None,

@@ -8,7 +8,7 @@ use comfy_table::presets::NOTHING;
 use dure_bench::{note, say};
 use dure_sim::room::calibrate::calibrate;
 use dure_sim::room::{
-    Machine, Measured, PREDICTED, Plan, WITHIN_PERCENT, Workload, judge, machine, measure,
+    Kind, Machine, Measured, PREDICTED, Plan, WITHIN_PERCENT, Workload, judge, machine, measure,
 };
 use serde::{Deserialize, Serialize};
 
@@ -70,8 +70,9 @@ fn rows(machine: &Machine, file: &str, row: (Workload, &str), repeat: u32) -> Re
     for cores in CORES {
         let plan = Plan {
             machine: machine.clone(),
-            workload,
-            policy: text.parse().map_err(|what: String| anyhow!(what))?,
+            work: Kind::Calls(workload)
+                .work(text)
+                .map_err(|what| anyhow!(what))?,
             cores,
             seed: 1,
             planted: None,
@@ -89,8 +90,8 @@ impl Row {
     fn new(plan: &Plan, predicted: &Predicted, measured: &Measured) -> Row {
         let judged = judge(predicted.ops_per_second, measured.fastest());
         Row {
-            workload: plan.workload.name(),
-            policy: plan.policy.to_string(),
+            workload: plan.work.name(),
+            policy: plan.work.to_string(),
             cores: plan.cores,
             predicted: predicted.ops_per_second,
             measured: measured.fastest().round(),

@@ -26,6 +26,7 @@ pub(crate) fn run(args: &Sim) -> Result<u8> {
         Sim::Conflicts(args) => super::conflicts::run(args),
         Sim::Explain(args) => explain(args),
         Sim::Scale(args) => super::room::scale(args),
+        Sim::Experiments(args) => super::room::experiments(args),
         Sim::Calibrate(args) => super::room::calibrate(args),
         Sim::Validate(args) => super::room::validate(args),
     }
