@@ -1,7 +1,5 @@
 //! Snapshots of a volume.
 
-#![expect(non_camel_case_types, reason = "they are named as in C")]
-
 use std::ffi::{c_char, c_int};
 
 use dure::SnapshotInfo;

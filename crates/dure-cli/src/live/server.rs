@@ -17,7 +17,7 @@ use super::wire::{
     Grown, Mounted, Reply, Request, ScrubReport, ScrubTask, Snapshot, SnapshotRow, SnapshotTask,
     TraceLine,
 };
-use crate::command::changes;
+use crate::command::changes::{self, ChangeRow};
 use crate::command::resize::Sizes;
 use crate::command::snapshot;
 use crate::log::{self, Level};
@@ -94,6 +94,17 @@ impl Observed {
             snapshot::perform(&file_system, task)?;
         }
         Ok(snapshot::rows(&file_system))
+    }
+
+    /// Sends what differs between two snapshots, or one and the present.
+    fn tell_changes(
+        &self,
+        names: (&str, Option<&str>),
+        send: &mut dyn FnMut(Vec<ChangeRow>) -> Result<()>,
+    ) -> Result<()> {
+        // Before it is asked for: no growth replaces it meanwhile.
+        let _use = self.snapshot_mounts.begin_use()?;
+        changes::batches(&self.volume.file_system(), names, send)
     }
 
     fn mount_snapshot(&self, name: &str, directory: &str) -> Result<()> {
@@ -300,6 +311,21 @@ fn done(result: Result<()>) -> Reply {
     }
 }
 
+/// The events from these on, if there is a trace.
+fn traced(file_system: &FileSystem, from: &[u64]) -> Reply {
+    match file_system.trace() {
+        Some(trace) if trace.is_on() => {
+            let batch = trace.read(from);
+            Reply::Trace {
+                events: batch.records.iter().map(TraceLine::of).collect(),
+                next: batch.next,
+                lost: batch.lost,
+            }
+        }
+        _ => Reply::Tracing { is_on: false },
+    }
+}
+
 /// Keeps the trace on while a connection wants it.
 struct Tracing(FileSystem);
 
@@ -335,17 +361,7 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
                 }
                 None => Reply::Tracing { is_on: false },
             },
-            Ok(Request::Trace { from }) => match file_system.trace() {
-                Some(trace) if trace.is_on() => {
-                    let batch = trace.read(&from);
-                    Reply::Trace {
-                        events: batch.records.iter().map(TraceLine::of).collect(),
-                        next: batch.next,
-                        lost: batch.lost,
-                    }
-                }
-                _ => Reply::Tracing { is_on: false },
-            },
+            Ok(Request::Trace { from }) => traced(&file_system, &from),
             Ok(Request::Sync) => done(file_system.sync().map_err(Into::into)),
             Ok(Request::Grow { bytes }) => {
                 drop(file_system);
@@ -361,13 +377,7 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
             Ok(Request::Changes { from, to }) => {
                 let names = (from.as_str(), to.as_deref());
                 let mut send = |list| answer(stream, &Reply::Changes { list });
-                let mounts = &shared.observed.snapshot_mounts;
-                let told = mounts.begin_use().and_then(|_use| {
-                    // Not the one from before: the volume may have grown.
-                    let file_system = shared.observed.volume.file_system();
-                    changes::batches(&file_system, names, &mut send)
-                });
-                done(told)
+                done(shared.observed.tell_changes(names, &mut send))
             }
             Ok(Request::MountSnapshot { name, directory }) => {
                 done(shared.observed.mount_snapshot(&name, &directory))

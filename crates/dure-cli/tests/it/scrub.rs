@@ -1,5 +1,7 @@
 //! `dure scrub` of a mounted volume.
 
+#![expect(clippy::unwrap_used, reason = "tests panic")]
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ fn changes(fs: &FileSystem, snapshot: &str) -> BTreeSet<Change> {
     fs.changes(snapshot, None, &mut |change| {
         assert!(found.insert(change.clone()), "{change:?} twice");
     })
-    .unwrap();
+    .expect("a comparison");
     found
 }
 

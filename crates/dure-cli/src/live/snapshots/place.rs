@@ -38,12 +38,10 @@ pub(super) fn is_own(directory: &Path) -> bool {
 /// The namespace of this process's number: other namespaces have the same numbers.
 fn namespace() -> String {
     let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    let digits = link
-        .to_string_lossy()
+    link.to_string_lossy()
         .chars()
         .filter(char::is_ascii_digit)
-        .collect();
-    digits
+        .collect()
 }
 
 /// A name that no other server has, also of those that had the same number.
