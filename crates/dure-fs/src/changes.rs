@@ -297,7 +297,8 @@ impl Walk<'_> {
     }
 
     fn renamed(&mut self, was: &Named, is: Named) {
-        let same = plain(&was.attributes) == plain(&is.attributes);
+        let has_same_names = is.is_directory() || was.attributes.nlink == is.attributes.nlink;
+        let same = plain(&was.attributes) == plain(&is.attributes) && has_same_names;
         (self.found)(Change::Renamed(was.path.clone(), is.path.clone()));
         // The rename itself sets ctime.
         if !same {
