@@ -118,21 +118,21 @@ pub fn point(plan: &Plan) -> Result<Point, String> {
         run_ns: 4 * COUNTED.run_ns,
         ..COUNTED
     };
-    let (alone, _) = run_enough(&plain, 1, longer, pace_ps)?;
+    let (single, _) = run_enough(&plain, 1, longer, pace_ps)?;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a positive time of seconds at most"
     )]
-    let alone_ns = ns_per_work(&alone, 1) as u64;
-    let run_ns = (alone_ns * OPERATIONS).clamp(RUN_NS.0, RUN_NS.1);
+    let single_ns = ns_per_work(&single, 1) as u64;
+    let run_ns = (single_ns * OPERATIONS).clamp(RUN_NS.0, RUN_NS.1);
     let window = Window {
         warm_ns: run_ns,
         run_ns,
         fill: OPERATIONS * 2,
     };
     let (done, hash) = run_enough(plan, plan.cores, window, pace_ps)?;
-    let before = causes(&alone);
+    let before = causes(&single);
     let causes = causes(&done);
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let (works, cores, transfers) = (

@@ -5,9 +5,9 @@ use std::fmt::{self, Display, Formatter};
 /// A factor is about what a document says if it is within so many times of it, on the same side of 1:
 /// the model knows factors no better (docs/simulation/validation.md).
 pub const NEAR: f64 = 2.0;
-/// Who rises by no more than this is flat; who falls is, too.
+/// A line that rises by no more than this is flat; one that falls is, too.
 pub const FLAT_MOST: f64 = 1.25;
-/// Who falls has at most so much left.
+/// A line that falls has at most so much left.
 pub const FALLS_MOST: f64 = 0.95;
 
 /// One statement about the lines of a figure.

@@ -4,7 +4,7 @@
 //! for each figure, and an answer that was tuned is none. **Structure.** [`EXPERIMENTS`] is data: for
 //! each figure the sentence that it shows, and either the points that are simulated (`Simulated`:
 //! lines of policies over cores) and the shape that they should have ([`Check`]), or the command that
-//! measures or shows it. [`Points`] simulates what several figures share once. **Invariants.** A shape
+//! measures or shows it. `Points` simulates what several figures share once. **Invariants.** A shape
 //! is what the document says, and was written before it was simulated; a figure agrees if every check
 //! of it holds. Nothing that was not simulated gets an answer. **Crash.** Nothing is kept.
 
