@@ -320,7 +320,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
             quick: &[
                 flat("NOVA", 1, 15),
                 rises("pNOVA", 1, 15, 3.0),
-                rises("dure", 1, 15, 3.0),
             ],
             why: "",
         }),
