@@ -104,8 +104,9 @@ fn sim_room_a_slow_drive_takes_no_instructions() {
         point(&plan).unwrap()
     };
     let (fast, slow) = (with_flush(16_000), with_flush(40_000_000));
+    // Of 50 operations, those at both ends of a window count by a part.
     assert!(
-        fast.pace_ps.abs_diff(slow.pace_ps) * 20 < fast.pace_ps,
+        fast.pace_ps.abs_diff(slow.pace_ps) * 10 < fast.pace_ps,
         "{fast:?} {slow:?}"
     );
     assert!((24.0..26.0).contains(&slow.ops_per_second), "{slow:?}");

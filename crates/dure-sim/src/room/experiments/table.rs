@@ -317,10 +317,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 flat("NOVA", 1, 120),
                 rises("pNOVA", 1, 120, 60.0),
             ],
-            quick: &[
-                flat("NOVA", 1, 15),
-                rises("pNOVA", 1, 15, 3.0),
-            ],
+            quick: &[flat("NOVA", 1, 15), rises("pNOVA", 1, 15, 3.0)],
             why: "",
         }),
     },
