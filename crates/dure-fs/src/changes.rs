@@ -1,20 +1,20 @@
 //! What differs between two states of a volume: a snapshot and a later one, or the present.
 //!
-//! **Problem.** A user asks what happened to a tree since a snapshot; names alone would show a renamed
-//! directory as all of its files removed and added. **Structure.** [`FileSystem::changes`] walks
-//! both trees at once, a directory at a time. Names that only one has are collected, with all that is
-//! below them ([`Side`]); then those of the same inode are brought together ([`Walk::pair`]): one with the same
-//! name in the same directory is the same file, any other was renamed. **Invariants.** An inode is its
-//! number and generation, and a directory is gone into only from the one that it names as its parent,
-//! so that no damage makes the walk endless. Memory grows with what differs, and with the largest
-//! directory. **Crash.**
-//! Nothing is changed.
+//! **Problem.** A user asks what happened to a tree since a snapshot; by names only, a renamed
+//! directory would show as all of its files removed and added. **Structure.** [`FileSystem::changes`]
+//! walks both trees at once, a directory at a time. Names that only one has are collected, with all
+//! that is below them ([`Side`]); then those of the same inode are brought together ([`Walk::pair`]):
+//! one with the same name in the same directory is the same file, any other was renamed.
+//! **Invariants.** An inode is its number and generation, and a directory is gone into only from the
+//! one that it names as its parent, so that no damage makes the walk endless. Memory grows with what
+//! differs, and with the largest directory. **Crash.** Nothing is changed.
 //!
 //! # What tells that a file was changed
 //! Every change of content or attributes sets `ctime`, to the time of the last tick of a clock that
 //! has some hundred in a second. So two changes, one in the snapshot and one not, may leave the same
 //! `ctime`; and pages that the kernel has collected come after the time of their write(2). So of files
-//! that were changed less than [`RECENT_SECONDS`] before the snapshot, or later, content is compared too.
+//! that were changed less than [`RECENT_SECONDS`] before the snapshot, or later, content is compared,
+//! too.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
