@@ -15,6 +15,7 @@ mod lines;
 mod loom;
 mod races;
 mod sim;
+mod site;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,8 @@ enum Command {
     Lines,
     /// Put together what is installed, in target/dist.
     Dist(dist::Dist),
+    /// Make a site of the documents, in target/site/book, and follow its links. Needs mdBook.
+    Site,
 }
 
 fn main() -> ExitCode {
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Races(races) => races.run(),
         Command::Lines => lines::run(),
         Command::Dist(dist) => dist.run(),
+        Command::Site => site::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

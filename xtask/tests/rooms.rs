@@ -34,13 +34,23 @@ const STORE: &[&[&str]] = &[
 
 /// Modules of dure-check, likewise: what passes share, then the passes.
 const CHECK: &[&[&str]] = &[
-    &["bits", "inodes", "loss", "options", "owner", "repairs"],
-    &["summaries"],
+    &[
+        "bits",
+        "inodes",
+        "loss",
+        "options",
+        "owner",
+        "quota_facts",
+        "repairs",
+    ],
+    &["shared", "summaries"],
     &["issue"],
     &["report"],
     &["context"],
+    &["quota"],
     &["blob", "counts", "data", "directory", "inode", "names"],
     &[
+        "clones",
         "heads",
         "orphans",
         "pairs",

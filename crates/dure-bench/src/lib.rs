@@ -19,6 +19,7 @@ pub mod aim7;
 pub mod blk;
 pub mod buffered;
 pub mod checkpoint;
+pub mod compare;
 pub mod device;
 mod directory;
 pub mod filebench;
@@ -93,6 +94,8 @@ pub enum Bench {
     Mount(mount::Mount),
     /// Range locks: acquire and release of each policy, by one thread and by several.
     Locks(locks::Locks),
+    /// The systems of a paper side by side on this machine: its figures as tables and drawings.
+    Compare(compare::Compare),
     /// Calls that miss: reads, mixes and writes of files larger than memory, many small files.
     Device(device::Device),
     /// A worker process of another bench (internal).
@@ -112,19 +115,19 @@ enum Assignment {
     Aim7(aim7::Assignment),
 }
 
-/// Runs a bench and prints its report.
+/// Runs a bench and prints its report; `words` has what documents show.
 ///
 /// # Errors
 /// A target that cannot be opened, or an operation that fails.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run(args: &Args, words: compare::Words) -> Result<()> {
     match &args.bench {
         // Its parent tells it when to end, and the terminal tells both.
-        worker @ Bench::Worker { .. } => run_bench(worker),
-        bench => interrupt::run(|| run_bench(bench)),
+        worker @ Bench::Worker { .. } => run_bench(worker, words),
+        bench => interrupt::run(|| run_bench(bench, words)),
     }
 }
 
-fn run_bench(bench: &Bench) -> Result<()> {
+fn run_bench(bench: &Bench, words: compare::Words) -> Result<()> {
     match bench {
         Bench::Micro(micro) => micro::run_micro(micro),
         Bench::FxMark(fxmark) => fxmark::run(fxmark),
@@ -148,5 +151,6 @@ fn run_bench(bench: &Bench) -> Result<()> {
         Bench::Mount(mount) => mount::run(mount),
         Bench::Locks(locks) => locks::run(locks),
         Bench::Device(device) => device::run(device),
+        Bench::Compare(args) => compare::run(args, words),
     }
 }

@@ -107,12 +107,12 @@ impl Measuring {
     clippy::cast_sign_loss,
     reason = "between a millisecond and an hour, checked where it was read"
 )]
-fn whole_ns(seconds: f64) -> u64 {
+pub(crate) fn whole_ns(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }
 
 /// Powers of two up to the cores there are, and all of them.
-fn all_cores() -> Vec<usize> {
+pub(crate) fn all_cores() -> Vec<usize> {
     let count = dure_sync::core_count();
     let mut cores: Vec<_> = std::iter::successors(Some(1), |cores| Some(cores * 2))
         .take_while(|cores| *cores < count)

@@ -182,7 +182,11 @@ fn a_target_can_have_a_preset() {
     let (directory, _targets) = targets();
     let open =
         |policies: &str| Target::open(&format!("dure:{},{policies}", directory.path().display()));
-    for policies in ["preset=jbd2", "preset=pnova-locks,nvm=emulated,numa=local"] {
+    for policies in [
+        "preset=jbd2",
+        "preset=pnova-locks,nvm=emulated,numa=local",
+        "preset=hybridf2fs-locks,node_log=nvm,drive=nvme",
+    ] {
         open(policies).unwrap().close().unwrap();
     }
     for (policies, says) in [
@@ -192,8 +196,43 @@ fn a_target_can_have_a_preset() {
         ),
         ("preset=jbd2,flush=one", "preset=jbd2 sets flush=two"),
         ("preset=ext5", "preset=ext5: it is jbd2 or"),
+        ("node_log=block", "node_log= takes nvm"),
+        (
+            "nvm=emulated,node_log=nvm",
+            "nvm= and node_log=nvm: give one",
+        ),
+        ("drive=floppy", "drive= takes one of nvme, "),
     ] {
         let why = format!("{:#}", open(policies).err().unwrap());
         assert!(why.contains(says), "{policies}: {why}");
     }
+    let image = directory.path().join("image");
+    std::fs::write(&image, [0; 4096]).unwrap();
+    let text = format!("dure:{},node_log=nvm", image.display());
+    let why = format!("{:#}", Target::open(&text).err().unwrap());
+    assert!(why.contains("node_log= is for a temporary volume"), "{why}");
+}
+
+/// With its logs in persistent memory an fsync of a small file asks nothing of the drive.
+#[test]
+fn the_node_log_of_a_temporary_volume_is_in_persistent_memory() {
+    let (directory, _targets) = targets();
+    let flushes = |policies: &str| {
+        let target = format!("dure:{}{policies}", directory.path().display());
+        let target = Target::open(&target).unwrap();
+        let suite = crate::fxmark::Suite::of(&plan(&[1]));
+        let workloads = [crate::fxmark::Workload::Dwsl];
+        let points = run(
+            &suite,
+            &workloads,
+            std::slice::from_ref(&target),
+            &plan(&[1]),
+        )
+        .unwrap();
+        target.close().unwrap();
+        let device = points[0].per_work(|counts| counts.device_flushes);
+        device.unwrap()
+    };
+    assert!(flushes("") > 0.5);
+    assert!(flushes(",node_log=nvm") < 0.1);
 }

@@ -89,14 +89,21 @@ pub extern "C" fn dure_copy_file_range(
         if flags != 0 {
             return invalid("flags are 0");
         }
-        let is_one = from.owner.same(&to.owner).is_ok() && from.file.ino() == to.file.ino();
+        let same_volume = from.owner.same(&to.owner).is_ok();
+        let is_one = same_volume && from.file.ino() == to.file.ino();
         let (from, to) = (Side::new(from, from_offset)?, Side::new(to, to_offset)?);
         let len = len.min(COPY_MAX);
         let apart = u64::try_from(len).expect("a usize fits in 64 bits");
         if is_one && from.offset.abs_diff(to.offset) < apart {
             return Err(Failure::Errno(libc::EINVAL, "the ranges overlap"));
         }
-        let copied = copy(&from, &to, len)?;
+        let copied = match same_volume {
+            // Shares blocks where it can.
+            true => to
+                .file
+                .copy_range(from.file, from.offset, to.offset, apart)?,
+            false => copy(&from, &to, len)?,
+        };
         from.end(copied)?;
         to.end(copied)?;
         Ok(copied)

@@ -10,6 +10,7 @@ use zerocopy::FromBytes;
 use crate::context::Context;
 use crate::issue::IssueKind;
 use crate::owner::NodeUse;
+use crate::quota;
 
 /// Checks the extended attributes of an inode.
 pub(super) fn xattrs(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) {
@@ -22,9 +23,16 @@ pub(super) fn xattrs(context: &mut Context<'_>, ino: Ino, record: &InodeRecord) 
         bytes,
         NodeUse::Xattr(record.attributes.xattr_owner()),
     ) && record.attributes.nlink.get() > 0
-        && let Some(offset) = attributes(&stream).1
     {
-        context.issue(IssueKind::XattrStream { ino, offset });
+        let (found, bad) = attributes(&stream);
+        if let Some(offset) = bad {
+            context.issue(IssueKind::XattrStream { ino, offset });
+        }
+        if ino == Ino::ROOT {
+            found
+                .into_iter()
+                .for_each(|(name, value)| quota::attribute(context, name, value));
+        }
     }
 }
 

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dure_store::format::nat::{self, NatEntry};
 use dure_store::format::node::{NodeImage, NodeKind};
-use dure_store::format::sit::SitBlock;
+use dure_store::format::sit::{ENTRIES, SitBlock};
 use dure_store::layout::Layout;
 use dure_store::media::Region;
 use dure_store::packs::Packs;
 use dure_store::recovery::replay::LoggedPage;
 use dure_store::snapshot::Snapshots;
-use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, SegNo, to_u64};
+use dure_store::units::{BLOCK_BYTES, BlockNo, Nid, SegNo, to_u64, to_usize};
 use dure_sync::Arc;
 
 use crate::bits::Bits;
@@ -23,8 +23,10 @@ use crate::inodes::InodeTable;
 use crate::issue::IssueKind;
 use crate::options::{CheckOptions, Progress, Repair};
 use crate::owner::{BlockUse, NodeUse};
+use crate::quota_facts::QuotaFacts;
 use crate::repairs::Repairs;
 use crate::report::Report;
+use crate::shared::SharedBlocks;
 use crate::summaries::Summaries;
 
 /// The entries of one NAT pair.
@@ -68,6 +70,8 @@ pub(super) struct Context<'o> {
     pub(super) logged: BTreeMap<BlockNo, LoggedPage>,
     /// Blocks of the main area that have an owner, counted from its start.
     pub(super) owned: Bits,
+    /// Blocks that several slots name.
+    pub(super) shared: SharedBlocks,
     /// Blocks of a dirty volume whose SIT bit the recovery will correct.
     pub(super) unsettled: Bits,
     /// The blocks of `unsettled` that notes of the logs name.
@@ -86,6 +90,8 @@ pub(super) struct Context<'o> {
     pub(super) replay_dropped: (usize, usize),
     /// What a repair may do.
     pub(super) repairs: Repairs,
+    /// What users and groups have.
+    pub(super) quotas: QuotaFacts,
 }
 
 impl<'o> Context<'o> {
@@ -112,6 +118,7 @@ impl<'o> Context<'o> {
             replayed: BTreeMap::new(),
             logged: BTreeMap::new(),
             owned: Bits::new(main_blocks),
+            shared: SharedBlocks::default(),
             unsettled: Bits::new(main_blocks),
             noted: Bits::new(main_blocks),
             claimed: Bits::new(nids),
@@ -122,10 +129,22 @@ impl<'o> Context<'o> {
             replay_number: 0,
             replay_dropped: (0, 0),
             repairs: Repairs::default(),
+            quotas: QuotaFacts::default(),
             layout,
         };
         context.report.counts.blocks_total = main_blocks;
         context
+    }
+
+    /// Whether the SIT has a block as live. Once the SIT is loaded.
+    pub(super) fn is_live(&self, block: BlockNo) -> bool {
+        let Some((SegNo(segment), index)) = self.layout.locate(block) else {
+            return false;
+        };
+        let pair = self.sit.get(&(segment / ENTRIES));
+        let entry = pair.map(|pair| &pair.entries[to_usize(u64::from(segment % ENTRIES))]);
+        let byte = to_usize(u64::from(index / 8));
+        entry.is_some_and(|entry| entry.live[byte] >> (index % 8) & 1 != 0)
     }
 
     /// Forgets what the passes have found, so that they can run again: the tables, the replayed
@@ -142,9 +161,37 @@ impl<'o> Context<'o> {
         self.summaries = Summaries::default();
         self.log_segments = BTreeSet::new();
         self.repairs = Repairs::default();
+        self.shared.run_again();
+        // A rebuild raises the number of mounts: what was stored for the next one does not count.
+        self.quotas = QuotaFacts::default();
         let report = std::mem::take(&mut self.report);
         self.report.counts.blocks_total = main_blocks;
         report
+    }
+
+    /// Lets the passes run once more over the same volume, to find all owners of blocks that turned
+    /// out to be shared: forgets the owners of blocks, and keeps what is known of logs.
+    pub(super) fn forget_owners(&mut self) {
+        let per_segment = u64::from(self.layout.segment_blocks);
+        self.owned = Bits::new(u64::from(self.layout.segments) * per_segment);
+        for SegNo(segment) in &self.log_segments {
+            let first = u64::from(*segment) * per_segment;
+            for index in first..first + per_segment {
+                self.owned.set(index);
+            }
+        }
+        self.claimed = Bits::new(self.layout.nids());
+        self.inodes = InodeTable::default();
+        self.summaries = Summaries::default();
+        self.repairs = Repairs {
+            counts: self.repairs.counts.take(),
+            ..Repairs::default()
+        };
+        self.quotas = QuotaFacts {
+            mounts: self.quotas.mounts,
+            ..QuotaFacts::default()
+        };
+        self.shared.run_again();
     }
 
     pub(super) fn issue(&mut self, kind: IssueKind) {

@@ -7,14 +7,14 @@ use dure_store::format::slot::{
     DIRECT_SLOTS, INDEX_CHILDREN, INDEX_GRANULE_CHILDREN, LEAF_GRANULE_SLOTS, SLOT_BYTES, Slot,
 };
 use dure_store::format::summary::OWNER_SLOT;
-use dure_store::units::{Ino, Nid, to_u64, to_usize};
+use dure_store::units::{Ino, Nid, SlotRef, to_u64, to_usize};
 use zerocopy::FromBytes;
 
 use crate::context::Context;
 use crate::issue::IssueKind;
 use crate::options::Data;
 use crate::owner::{BlockUse, NodeUse};
-use crate::{data, summary};
+use crate::{clones, data, summary};
 
 /// A file while its slots are counted.
 struct FileWalk {
@@ -179,15 +179,23 @@ fn check_slot(context: &mut Context<'_>, walk: &mut FileWalk, slot: Slot, place:
     if slot.is_written() && page >= walk.pages {
         walk.beyond.get_or_insert(page);
     }
-    if context.own(block, BlockUse::Page(ino, page)) {
+    let SlotPlace {
+        nid,
+        granule,
+        slot: n,
+        ..
+    } = place;
+    let owner = SlotRef {
+        nid,
+        granule,
+        slot: n,
+    };
+    if clones::own(context, BlockUse::Page(ino, page), (owner, slot)) {
         context.report.counts.blocks_data += 1;
-        summary::expect_owner(
-            context,
-            block,
-            place.nid,
-            OWNER_SLOT,
-            (place.granule, place.slot),
-        );
+        // Of a shared block any owner will do: that is asked when all are known.
+        if !context.shared.blocks.contains_key(&block) {
+            summary::expect_owner(context, block, nid, OWNER_SLOT, (granule, n));
+        }
         if context.options.data == Data::Verify && slot.is_written() {
             data::verify(context, ino, page, slot);
         }

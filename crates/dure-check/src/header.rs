@@ -1,6 +1,6 @@
 //! Pass 2: the volume header and the packs.
 
-use dure_store::format::volume::{STATE_DIRTY, STATE_UNLOGGED, STATES, VolumeHeader};
+use dure_store::format::volume::{STATE_CLEAN, STATE_DIRTY, STATE_UNLOGGED, STATES, VolumeHeader};
 use dure_store::impossible_count;
 use dure_store::packs::Packs;
 use dure_sync::Arc;
@@ -35,6 +35,7 @@ pub(super) fn volume(context: &mut Context<'_>) -> Option<VolumeHeader> {
         return None;
     }
     context.clean = state != STATE_DIRTY;
+    context.quotas.mounts = (state == STATE_CLEAN).then(|| header.mounts.get());
     if state == STATE_UNLOGGED {
         context.issue(IssueKind::Unlogged {});
     }

@@ -8,6 +8,7 @@
 
 use dure_store::error::Result;
 use dure_store::format::stamp::Turn;
+use dure_store::format::superblock::SuperBlock;
 use dure_store::format::volume::VolumeHeader;
 use dure_store::layout::Layout;
 use dure_store::media::Region;
@@ -31,8 +32,14 @@ fn head(layout: &Layout, member: usize) -> [u8; BLOCK_BYTES] {
 
 fn has_head(region: &Region, layout: &Layout, member: usize) -> bool {
     let mut block = [0; BLOCK_BYTES];
-    let read = region.read_head(member, BlockNo(0), &mut block);
-    read.is_ok() && block == head(layout, member)
+    if region.read_head(member, BlockNo(0), &mut block).is_err() {
+        return false;
+    }
+    let Ok(copy) = SuperBlock::open_head(&block) else {
+        return false;
+    };
+    let number = u32::try_from(member).expect("few media");
+    block == layout.superblock.with_flags_of(&copy).seal_head(number)
 }
 
 fn has_stamp(region: &Region, layout: &Layout, member: usize) -> bool {

@@ -42,6 +42,10 @@ pub(super) fn check_record(context: &mut Context<'_>, ino: Ino, record: &InodeRe
         return false;
     }
     let mut sound = true;
+    let project = record.attributes.project.get();
+    if project != 0 && !context.layout.superblock.has_projects() {
+        context.issue(IssueKind::InodeProject { ino, project });
+    }
     for (field, got, must) in impossible_fields(ino, record) {
         context.issue(IssueKind::InodeField {
             ino,

@@ -19,6 +19,7 @@
 
 mod bits;
 mod blob;
+mod clones;
 mod context;
 mod counts;
 mod data;
@@ -40,11 +41,14 @@ mod orphans;
 mod owner;
 mod pairs;
 mod passes;
+mod quota;
+mod quota_facts;
 mod rebuild;
 mod repair;
 mod repairs;
 mod replay;
 mod report;
+mod shared;
 mod sit;
 mod snapshots;
 mod space;
@@ -141,6 +145,9 @@ fn check_once(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Rep
     if report.worst() == Some(Severity::Fatal) {
         return Ok(report);
     }
+    if options.repair != Repair::No {
+        layout.superblock.expect_writable()?;
+    }
     let mut context = Context::new(options, region, layout, report);
     let Some(header) = header::volume(&mut context) else {
         return Ok(context.report);
@@ -161,6 +168,7 @@ fn check_once(device: Arc<dyn Device>, options: &CheckOptions<'_>) -> Result<Rep
     nat::load(&mut context);
     sit::load(&mut context);
     snapshots::own(&mut context);
+    clones::load(&mut context, &header);
     if !replay::load(&mut context, &header) {
         return Ok(context.report);
     }

@@ -66,6 +66,14 @@ pub(super) fn check(context: &mut Context<'_>) {
     context.nat = nat;
 }
 
+/// Whether [`check`] removes an entry of which it says this.
+pub(super) fn takes_out(kind: &IssueKind) -> bool {
+    matches!(
+        kind,
+        IssueKind::NatKind { .. } | IssueKind::NatBlockOutside { .. }
+    )
+}
+
 fn entry_is_sound(context: &mut Context<'_>, nid: Nid, entry: &NatEntry) -> bool {
     let block = entry.block();
     let code = entry.kind_code();

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::inode;
 use crate::issue::IssueKind;
 use crate::owner::NodeUse;
-use crate::summary;
+use crate::{quota, summary};
 
 /// Offsets of the reserved bytes of the node header.
 const RESERVED: [std::ops::Range<usize>; 2] = [34..40, 48..HEADER_BYTES];
@@ -103,6 +103,7 @@ fn check_inodes(context: &mut Context<'_>, nid: Nid, image: &NodeImage) {
         }
         let sound = inode::check_record(context, ino, &record);
         count(context, &record);
+        quota::count(context, &record);
         let facts = context.inodes.get_mut(ino);
         facts.kind = fields::kind(&record);
         facts.bad = !sound;

@@ -9,7 +9,8 @@
 //!
 //! # What an issue forbids
 //! After an issue that cannot be repaired here, blocks that look free, leaked or unnamed may be the
-//! rest of something lost: no image is written, and no block is freed. If the current slot of a SIT
+//! rest of something lost: no image is written, no block is freed, and lists of shared blocks lose no
+//! slot; if a list is lost too, nothing is written. If the current slot of a SIT
 //! pair is lost, nothing is written but a superblock copy.
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use dure_sync::CoreId;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
+use crate::clones;
 use crate::context::Context;
 use crate::heads;
 use crate::issue::IssueKind;
@@ -40,23 +42,26 @@ use crate::space::{self, Unowned};
 pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
     superblocks(context)?;
     heads(context)?;
-    if context.report.suppressed() > 0 || !context.sit_lost.is_empty() {
-        return Ok(());
-    }
-    // Which blocks snapshots need is not known: none may be written.
-    if issues_any(context, snapshots::are_damaged) {
-        return Ok(());
-    }
     let issues = context.report.issues();
     let whole = issues.iter().all(|issue| is_mendable(&issue.kind));
+    if is_refused(context, whole) {
+        return Ok(());
+    }
+    let lists = if whole {
+        clones::are_wrong
+    } else {
+        clones::lack
+    };
     let counts = context.repairs.counts.take().filter(|_| whole);
     let images = if whole {
         images(context)
     } else {
         BTreeMap::new()
     };
-    let sit = issues_any(context, is_sit);
-    if counts.is_none() && images.is_empty() && !sit && context.repairs.summaries.is_empty() {
+    let sit = issues_any(context, is_sit) || issues_any(context, lists);
+    let usage = issues_any(context, is_usage);
+    let nothing = counts.is_none() && images.is_empty() && !sit && !usage;
+    if nothing && context.repairs.summaries.is_empty() {
         return Ok(());
     }
     let nat = Nat::new(
@@ -80,6 +85,8 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
         (header.nodes, header.inodes) = (U64::ZERO, U64::ZERO);
         census.apply(&mut header);
     }
+    // What was stored for the next mount only does not count any more: it counts what inodes have.
+    header.mounts = U32::new(header.mounts.get().wrapping_add(1));
     let checkpoint = header.checkpoint.get() + 1;
     let mut state = CheckpointState::new(header, generation);
     let writer = Writer {
@@ -100,6 +107,16 @@ pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Whether a write could destroy what is not lost yet.
+fn is_refused(context: &Context<'_>, whole: bool) -> bool {
+    context.report.suppressed() > 0
+        || !context.sit_lost.is_empty()
+        // Which blocks snapshots need is not known: none may be written.
+        || issues_any(context, snapshots::are_damaged)
+        // Only a list could tell which blocks the slots of a lost node name.
+        || (!whole && issues_any(context, clones::are_lost))
+}
+
 /// What was repaired; `whole`: all that there was to repair.
 fn mark(context: &mut Context<'_>, whole: bool) {
     context.report.mark_repaired(|kind| {
@@ -108,6 +125,7 @@ fn mark(context: &mut Context<'_>, whole: bool) {
             IssueKind::SitMissing { .. }
                 | IssueKind::SummaryWrong { .. }
                 | IssueKind::SitCount { .. }
+                | IssueKind::QuotaUsage { .. }
         ) || (whole
             && matches!(
                 kind,
@@ -118,6 +136,8 @@ fn mark(context: &mut Context<'_>, whole: bool) {
                     | IssueKind::InodeBlocks { .. }
                     | IssueKind::OrphanVanished { .. }
             ))
+            || clones::lack(kind)
+            || (whole && clones::are_wrong(kind))
     });
 }
 
@@ -133,9 +153,14 @@ fn is_sit(kind: &IssueKind) -> bool {
     )
 }
 
+fn is_usage(kind: &IssueKind) -> bool {
+    matches!(kind, IssueKind::QuotaUsage { .. })
+}
+
 /// Whether an issue can be repaired here, or has nothing to do with ownership.
 fn is_mendable(kind: &IssueKind) -> bool {
     is_sit(kind)
+        || clones::are_wrong(kind)
         || kind.is_lost_copy()
         || matches!(
             kind,
@@ -147,6 +172,8 @@ fn is_mendable(kind: &IssueKind) -> bool {
                 | IssueKind::LinkCount { .. }
                 | IssueKind::OrphanVanished { .. }
                 | IssueKind::DataChecksum { .. }
+                | IssueKind::QuotaUsage { .. }
+                | IssueKind::QuotaLimits { .. }
         )
 }
 

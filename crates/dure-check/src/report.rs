@@ -115,6 +115,10 @@ impl Report {
         self.issues.is_empty()
     }
 
+    pub(super) fn has(&self, kind: &IssueKind) -> bool {
+        self.issues.iter().any(|issue| issue.kind == *kind)
+    }
+
     pub(super) fn add(&mut self, kind: IssueKind) {
         self.worst = self.worst.max(Some(kind.severity()));
         if self.issues.len() < ISSUES_MAX {

@@ -1,9 +1,8 @@
 //! Snapshots: the table, the pairs that are kept, and the nodes that each shows.
 
-use dure_store::format::sit::ENTRIES;
 use dure_store::format::volume::VolumeHeader;
 use dure_store::snapshot::{Snapshots, verify};
-use dure_store::units::{BlockNo, SegNo, to_usize};
+use dure_store::units::BlockNo;
 use dure_sync::Arc;
 
 use crate::context::Context;
@@ -44,18 +43,8 @@ pub(super) fn check(context: &mut Context<'_>, header: &VolumeHeader) {
 
 /// A block of the snapshots' own is in no SIT. Runs when the SIT is loaded.
 pub(super) fn own(context: &mut Context<'_>) {
-    let layout = &context.layout;
-    let is_live = |block: &BlockNo| {
-        let Some((SegNo(segment), index)) = layout.locate(*block) else {
-            return false;
-        };
-        let pair = context.sit.get(&(segment / ENTRIES));
-        let entry = pair.map(|pair| &pair.entries[to_usize(u64::from(segment % ENTRIES))]);
-        let byte = to_usize(u64::from(index / 8));
-        entry.is_some_and(|entry| entry.live[byte] >> (index % 8) & 1 != 0)
-    };
     let own = context.snapshots.own();
-    if let Some(BlockNo(block)) = own.into_iter().find(is_live) {
+    if let Some(BlockNo(block)) = own.into_iter().find(|block| context.is_live(*block)) {
         let why = format!("block {block} is theirs, and the SIT has it as live");
         context.issue(IssueKind::SnapshotsLost { why });
     }

@@ -1,9 +1,11 @@
 //! The space map as it should be, from the SIT and what the passes saw; for what writes a repair.
 
+use std::collections::BTreeSet;
+
 use dure_store::error::Result;
 use dure_store::format::sit::ENTRIES;
 use dure_store::space::Space;
-use dure_store::units::{BlockNo, Run, SegNo};
+use dure_store::units::{BlockNo, Run, SegNo, SlotRef};
 
 use crate::context::Context;
 
@@ -12,7 +14,7 @@ use crate::context::Context;
 pub(crate) enum Unowned {
     /// They become free: nothing can have been lost.
     Freed,
-    /// They stay: they may be the rest of something.
+    /// They stay: they may be the rest of something. So do listed owners of shared blocks.
     Kept,
 }
 
@@ -57,6 +59,20 @@ pub(crate) fn owned(context: &Context<'_>, unowned: Unowned) -> Result<Space> {
                 space.mend_dead(block(index))?;
             }
         }
+    }
+    for (block, sharers) in &context.shared.blocks {
+        let found = sharers.found.iter().map(|(owner, _)| *owner);
+        let mut slots: BTreeSet<SlotRef> = found.collect();
+        // A slot that was not found may lie in a node that cannot be read now.
+        if unowned == Unowned::Kept && !space.is_dead(*block) {
+            slots.extend(&sharers.listed);
+        }
+        let slots: Vec<SlotRef> = slots.into_iter().collect();
+        space.mend_owners(*block, &slots);
+    }
+    // The lists count as they are until the volume header names others.
+    for first in context.shared.own.iter().copied() {
+        space.fence(Run { first, count: 1 })?;
     }
     for (block, owner) in &context.repairs.summaries {
         space.set_owner(*block, *owner);

@@ -5,9 +5,9 @@
 //! A summary whose slot is lost makes the owners of its segment wrong, which a repair corrects.
 
 use dure_store::format::sit::ENTRIES;
-use dure_store::format::summary::{SummaryBlock, SummaryEntry};
+use dure_store::format::summary::{OWNER_SLOT, SummaryBlock, SummaryEntry};
 use dure_store::space::{summaries_from, summary};
-use dure_store::units::{BlockNo, Nid, SegNo, to_u64, to_usize};
+use dure_store::units::{BlockNo, Nid, SegNo, SlotRef, to_u64, to_usize};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
@@ -41,6 +41,42 @@ pub(super) fn expect_owner(
         reserved: 0,
     };
     compare(context, block, want);
+}
+
+/// The summary of a shared block names one of its owners.
+fn check_shared(context: &mut Context<'_>) {
+    if !context.clean {
+        return;
+    }
+    let entry = |owner: &SlotRef| SummaryEntry {
+        nid: U64::new(owner.nid.0),
+        kind: OWNER_SLOT,
+        granule: owner.granule,
+        slot: owner.slot,
+        reserved: 0,
+    };
+    let shared = context.shared.blocks.iter();
+    let shared = shared.filter(|(_, sharers)| !sharers.mixed);
+    let owners = shared.map(|(block, sharers)| {
+        let found = sharers.found.iter().map(|(owner, _)| entry(owner));
+        (*block, found.collect::<Vec<SummaryEntry>>())
+    });
+    for (block, owners) in owners.collect::<Vec<_>>() {
+        let named = entry_of(context, block);
+        if let Some(first) = owners.first()
+            && !owners.iter().any(|owner| Some(owner) == named.as_ref())
+        {
+            compare(context, block, *first);
+        }
+    }
+}
+
+fn entry_of(context: &mut Context<'_>, block: BlockNo) -> Option<SummaryEntry> {
+    let (segment, index) = context.layout.locate(block)?;
+    if !context.summaries.kept.contains_key(&segment) {
+        load(context, segment);
+    }
+    Some(context.summaries.kept[&segment][to_usize(u64::from(index))])
 }
 
 /// Compares the entry of `block` with its owner.
@@ -131,6 +167,7 @@ fn check_others(context: &mut Context<'_>) {
 
 /// Reports what was found, one line per segment.
 pub(super) fn finish(context: &mut Context<'_>) {
+    check_shared(context);
     check_others(context);
     for (segment, (count, first)) in std::mem::take(&mut context.summaries.wrong) {
         context.issue(IssueKind::SummaryWrong {

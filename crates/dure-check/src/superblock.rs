@@ -50,7 +50,7 @@ pub(super) fn find(region: &Region, report: &mut Report) -> Result<Layout> {
                 return Ok(layout);
             }
             match second {
-                Ok(second) => compare(&first, &second, report),
+                Ok(second) => compare(&first, (&second, last), report),
                 Err(error) => {
                     let why = of_one_copy(&error);
                     report.add(IssueKind::SuperblockCopy { at: last, why });
@@ -68,7 +68,7 @@ pub(super) fn find(region: &Region, report: &mut Report) -> Result<Layout> {
             });
             Layout::from_superblock(second)?
         }
-        (Err(error), Err(_)) => return Err(error),
+        (Err(first), Err(last)) => return Err(Error::of_superblocks(first, last)),
     };
     check_devices(&layout, report);
     Ok(layout)
@@ -82,11 +82,16 @@ fn of_one_copy(error: &Error) -> String {
     }
 }
 
-/// Byte by byte, but for the copy's own address and checksum.
-fn compare(first: &SuperBlock, second: &SuperBlock, report: &mut Report) {
-    let (a, b) = (first.seal(0), second.seal(0));
+/// Byte by byte, but for the copy's own address and checksum. A flag that has come to the second copy
+/// only does not count; one that is missing there would not, if the first copy were lost.
+fn compare(first: &SuperBlock, (second, at): (&SuperBlock, u64), report: &mut Report) {
+    let (a, b) = (first.with_flags_of(second), second.with_flags_of(first));
+    let (a, b) = (a.seal(0), b.seal(0));
     if let Some(offset) = (0..BLOCK_BYTES).find(|&offset| a[offset] != b[offset] && offset >= 12) {
         report.add(IssueKind::SuperblockCopiesDiffer { offset });
+    } else if b != second.seal(0) {
+        let why = "it lacks a feature flag".to_owned();
+        report.add(IssueKind::SuperblockCopy { at, why });
     }
 }
 

@@ -9,7 +9,7 @@ use dure_bench::note;
 use dure_block::file::{self, DeviceClaim, FileDevice, OpenOptions, Sharing, open_file};
 use dure_block::nvm::Nvm;
 use dure_block::{Device, Error};
-use dure_fs::MountOptions;
+use dure_fs::{FileSystem, MountOptions};
 use dure_sync::{Arc, clock, thread};
 
 use crate::args::Regions;
@@ -131,8 +131,30 @@ pub(crate) fn is_in_use(error: &Error) -> bool {
     matches!(error, Error::Busy { .. } | Error::Locked { .. })
 }
 
-/// The volume behind `path`, mounted in this process.
+/// The volume behind `path`, mounted in this process; to be changed, if no stream is half received.
 pub(crate) fn open(path: &Path, access: Access) -> Result<Volume> {
+    let volume = open_any(path, access)?;
+    if access == Access::Write {
+        whole(volume.file_system(), path)?;
+    }
+    Ok(volume)
+}
+
+/// Refuses a change of a volume on which a stream is half received.
+pub(crate) fn whole(fs: &FileSystem, path: &Path) -> Result<()> {
+    if let Some(name) = dure::stream::half_received(fs)? {
+        bail!(
+            "{}: a stream of snapshot {name} is half received, or that snapshot half restored, and what changes now \
+             would be taken for a part of it; receive or restore it again first (`dure mount -o ro` shows what \
+             is there)",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// The volume behind `path`, mounted in this process, to receive a stream or only to be read.
+pub(crate) fn open_any(path: &Path, access: Access) -> Result<Volume> {
     let mount = MountOptions {
         read_only: access == Access::Read,
         ..MountOptions::default()

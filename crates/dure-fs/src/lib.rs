@@ -7,13 +7,14 @@ mod directory;
 mod file;
 mod inode;
 mod namespace;
+mod quota;
 pub mod ranks;
 mod scrub;
 mod volume;
 mod xattr;
 
 pub use background::WorkerActivity;
-pub use changes::Change;
+pub use changes::{Change, Named, NamesByInode};
 #[doc(hidden)]
 pub use dure_journal::Rules;
 pub use dure_journal::{
@@ -24,6 +25,7 @@ pub use dure_store::OpKind;
 pub use dure_store::StoreRules;
 pub use dure_store::alloc::{ActiveLogs, AllocPolicy, Numa, NumaPolicy};
 pub use dure_store::format::name::FileKind;
+pub use dure_store::format::quota::{Bounds, Limits, QuotaKind, Subject, Usage};
 pub use dure_store::layout::{FormatOptions, Layout, NodeLog, NvmRegion, Owner};
 pub use dure_store::media::SubmitLockWaits;
 pub use dure_store::node::NodeLock;
@@ -40,6 +42,7 @@ pub use file::{
 };
 pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
 pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};
+pub use quota::Quota;
 pub use scrub::{
     BadBlock, BadPart, ScrubCounts, ScrubCursor, ScrubOptions, ScrubProgress, ScrubStage,
 };

@@ -5,6 +5,8 @@
 pub const MISS: u8 = 39;
 /// Directories that change their parent: one such rename at a time.
 pub const RENAME: u8 = 40;
+/// The limits of users, groups and projects while they are stored; held over I/O.
+pub const QUOTA_TABLE: u8 = 41;
 /// A range of a file that tasks share; held over I/O.
 pub const RANGE: u8 = 45;
 /// A part of a file that the device is reading ahead; held over I/O by a task that needs it.
@@ -47,3 +49,9 @@ pub const SYNC_ROUNDS: u8 = 138;
 pub const WORKER: u8 = 149;
 /// A core's buffer for write-back; a leaf.
 pub const SCRATCH: u8 = 140;
+/// Which users, groups and projects have something.
+pub const QUOTA_ACCOUNTS: u8 = 141;
+/// Names that are moved while a directory becomes a project; a leaf.
+pub const PROJECT_MOVES: u8 = 143;
+/// The limits of one of them; a leaf.
+pub const QUOTA_LIMITS: u8 = 142;

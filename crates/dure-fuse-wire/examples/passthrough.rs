@@ -203,9 +203,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = Settings {
         subtype: "passthrough".into(),
         features: Features {
-            needed: 0,
             wanted: init::NO_OPEN_SUPPORT | init::NO_OPENDIR_SUPPORT,
-            wanted_more: 0,
+            ..Features::default()
         },
         transport: match rest.is_empty() {
             true => Transport::Device,

@@ -106,6 +106,26 @@ impl MountedVolume {
         self.0.server.read().kernel_cache_bytes()
     }
 
+    /// Whether writes wait in the kernel's cache; nothing changes that while it is mounted.
+    #[must_use]
+    pub fn kernel_collects(&self) -> bool {
+        self.0.server.read().kernel_collects()
+    }
+
+    /// Closes the volume and mounts it again on `device`, which is its own: for what counts from a mount
+    /// on. Requests wait meanwhile, as for [`MountedVolume::grow`].
+    ///
+    /// # Errors
+    /// Those of [`MountedVolume::grow`].
+    pub fn mount_again(&self, device: Arc<dyn Device>) -> Result<(), GrowError> {
+        let mut server = self.0.exclude()?;
+        let mounted = server.remount(device);
+        let before = std::mem::replace(&mut *self.0.current.lock(), server.volume().clone());
+        drop(server);
+        drop(before);
+        mounted
+    }
+
     /// Lets the volume use all of `larger`, which is its device with more blocks; the layouts before
     /// and after. Requests wait meanwhile: as long as it takes to write back, and to mount.
     ///
@@ -157,7 +177,7 @@ impl Gate {
             }
             if Duration::from_nanos(clock::monotonic_ns() - begin) > PATIENCE {
                 break Err(Error::BadOption {
-                    option: "resize",
+                    option: "mount",
                     why: "requests of the mount do not end; see `dure top`, and try again".into(),
                 });
             }

@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use dure_fs::{Durability, FileSystem};
+use dure_fuse_wire::mount::flags;
 use dure_fuse_wire::protocol::opcode::init;
+use dure_fuse_wire::transport::buffer::{self, IO_BYTES};
+use dure_fuse_wire::transport::{crew, uring};
 use dure_fuse_wire::{Collects, Features, MountError, RingPolicy, Settings, Transport, WriteCache};
-use dure_fuse_wire::{mount::flags, transport::crew, transport::uring};
 use dure_sync::Arc;
 use rustix::mount::MountFlags;
 
@@ -43,6 +45,7 @@ const COHERENT: Features = Features {
     needed: NEEDED,
     wanted: WANTED & !NEEDS_ALL_CHANGES,
     wanted_more: init::EXT_DIRECT_IO_ALLOW_MMAP,
+    io_bytes: IO_BYTES,
 };
 
 /// What of the kernel's offer is taken, whichever cache a write(2) fills.
@@ -50,6 +53,7 @@ pub const FEATURES: Features = Features {
     needed: NEEDED,
     wanted: WANTED,
     wanted_more: 0,
+    io_bytes: IO_BYTES,
 };
 
 /// Settings of a mount.
@@ -104,6 +108,9 @@ impl Default for MountSettings {
 fn unfit_to_collect(volume: &FileSystem) -> Option<&'static str> {
     if volume.durability() == Durability::Strict {
         return Some("each call is durable when it returns (durability=strict)");
+    }
+    if volume.has_quotas() {
+        return Some("write(2) is to say that a quota is used up");
     }
     let is_small = volume.statistics().blocks < SMALLEST;
     is_small.then_some("the volume is too small to keep room for it")
@@ -165,9 +172,9 @@ impl Session {
             allow_other: settings.allow_other,
             flags: settings.flags,
             block_device: settings.block_device,
-            features: match coherence {
-                Some(_) => COHERENT,
-                None => FEATURES,
+            features: Features {
+                io_bytes: buffer::io_bytes(cache_bytes),
+                ..coherence.as_ref().map_or(FEATURES, |_| COHERENT)
             },
             write_cache,
             transport: settings.transport,

@@ -57,7 +57,7 @@ fn code_of(cause: &Cause) -> Option<c_int> {
         },
         Cause::FileSystem(Fs::TakenOver) => Some(code::BUSY),
         Cause::FileSystem(Fs::NotDure) => Some(code::NOTADB),
-        Cause::FileSystem(Fs::NoSpace { .. }) => Some(code::FULL),
+        Cause::FileSystem(Fs::NoSpace { .. } | Fs::Quota { .. }) => Some(code::FULL),
         Cause::FileSystem(Fs::Corrupt { .. } | Fs::LogHole(_) | Fs::Unlogged) => {
             Some(code::IOERR_CORRUPTFS)
         }

@@ -116,6 +116,22 @@ pub enum Error {
         /// What ran out.
         what: &'static str,
     },
+    /// A user, group or project has as much as its quota allows.
+    #[error("the quota of {kind} {id} is used up ({what})")]
+    Quota {
+        /// User, group or project.
+        kind: &'static str,
+        /// Its number.
+        id: u32,
+        /// Blocks or inodes.
+        what: &'static str,
+    },
+    /// A directory of another project.
+    #[error("a name cannot be moved or linked into another project")]
+    OtherProject,
+    /// A directory becomes a project already; or names move faster than that goes.
+    #[error("another directory becomes a project, or too many names move meanwhile: do it again")]
+    ProjectBusy,
     /// The name exists.
     #[error("the name exists already")]
     Exists,
@@ -184,6 +200,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// What is wrong with a volume of whose superblocks neither can be used: if the first is damaged,
+    /// the last may still say that it needs a later dure.
+    #[must_use]
+    pub fn of_superblocks(first: Error, last: Error) -> Error {
+        match last {
+            Error::Unsupported { .. } => last,
+            _ => first,
+        }
+    }
+
     /// `Ok` when `got` is what it must be, else `Corrupt`.
     pub fn expect_eq(what: &str, at: u64, want: u64, got: u64) -> Result<()> {
         if want == got {
@@ -222,10 +248,12 @@ impl Error {
             Error::LogHole(_) | Error::Unlogged | Error::Unplaced { .. } => libc::EIO,
             Error::TooSmall { .. } | Error::NoSpace { .. } => libc::ENOSPC,
             Error::Stopped { .. } | Error::ReadOnly | Error::TakenOver => libc::EROFS,
+            Error::Quota { .. } => libc::EDQUOT,
+            Error::OtherProject => libc::EXDEV,
             Error::NotPermitted(_) => libc::EPERM,
             Error::Exists | Error::SnapshotExists { .. } => libc::EEXIST,
             Error::NotFound | Error::NoSnapshot { .. } => libc::ENOENT,
-            Error::SnapshotBusy { .. } => libc::EBUSY,
+            Error::SnapshotBusy { .. } | Error::ProjectBusy => libc::EBUSY,
             Error::Stale(_) => libc::ESTALE,
             Error::NotDirectory => libc::ENOTDIR,
             Error::IsDirectory => libc::EISDIR,
@@ -256,6 +284,21 @@ pub fn size_of(blocks: u64) -> String {
     match kib * 10 / unit % 10 {
         0 => format!("{} {name}", kib / unit),
         tenths => format!("{}.{tenths} {name}", kib / unit),
+    }
+}
+
+/// Refuses what a table at block `at` cannot say.
+pub(crate) fn expect(what: &str, at: u64, fine: bool) -> Result<()> {
+    if fine { Ok(()) } else { Err(wrong(what, at)) }
+}
+
+/// A table at block `at` says what it cannot say.
+pub(crate) fn wrong(what: &str, at: u64) -> Error {
+    Error::Corrupt {
+        what: what.to_owned(),
+        at,
+        want: 1,
+        got: 0,
     }
 }
 

@@ -28,7 +28,7 @@ pub fn read_layout(region: &Region) -> Result<Layout> {
     let superblock = match copy(0) {
         Ok(superblock) => superblock,
         Err(error @ (Error::Unsupported { .. } | Error::Medium { .. })) => return Err(error),
-        Err(first) => copy(blocks - 1).map_err(|_| first)?,
+        Err(first) => copy(blocks - 1).map_err(|last| Error::of_superblocks(first, last))?,
     };
     let layout = Layout::from_superblock(superblock)?;
     if layout.total_blocks > blocks && layout.superblock.media().len() > 1 {

@@ -63,5 +63,5 @@ pub use settle::Settler;
 pub use store::{
     Above, Damage, IMAGES_MIN, JournalInfo, JournalsInfo, LoggedCounts, Mount, OpKind, Past, Place,
     RING_SEGMENTS, RecoveryPlan, RecoveryStatistics, Scrubbed, Store, StoreCounters, VolumeInfo,
-    VolumeState, grow_volume, grown, make_volume,
+    VolumeState, grow_volume, grown, make_volume, turn_on,
 };

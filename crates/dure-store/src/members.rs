@@ -72,7 +72,8 @@ fn head(device: &dyn Device) -> Result<Head> {
     let superblock = match SuperBlock::open_head(&read(0)?) {
         Ok(superblock) => superblock,
         Err(error @ Error::Unsupported { .. }) => return Err(error),
-        Err(error) => SuperBlock::open_last(&read(last)?).map_err(|_| error)?,
+        Err(error) => SuperBlock::open_last(&read(last)?)
+            .map_err(|last| Error::of_superblocks(error, last))?,
     };
     let layout = Layout::from_superblock(superblock)?;
     let media = layout.superblock.media();
@@ -167,7 +168,8 @@ fn check(volume: &Head, place: usize, member: &Member, before: &[Member]) -> Res
     };
     let uuid = |superblock: &SuperBlock| uuid::Uuid::from_bytes(superblock.uuid);
     let (theirs, ours) = (&found.layout.superblock, &volume.layout.superblock);
-    let same_table = theirs.seal_head(0) == ours.seal_head(0);
+    let all_flags = |one: &SuperBlock, other| one.with_flags_of(other).seal_head(0);
+    let same_table = all_flags(theirs, ours) == all_flags(ours, theirs);
     let (theirs, ours) = (uuid(theirs), uuid(ours));
     if theirs != ours {
         return refuse(format!("belongs to volume {theirs}, and not to {ours}"));

@@ -14,7 +14,7 @@ use zerocopy::FromZeros;
 use zerocopy::little_endian::{U32, U64};
 
 use crate::error::{Error, Result, size_of};
-use crate::format::feature::{INCOMPAT_MEDIA, RO_COMPAT_STAMPS};
+use crate::format::feature::{MEDIA, STAMPS};
 use crate::format::media::{DEVICES_MAX, DeviceEntryV1, MediumKind, PATH_BYTES};
 
 /// Segments of persistent memory that each journal needs: two of its ring, one of its nodes.
@@ -191,8 +191,8 @@ impl Offer<'_> {
     pub(crate) fn table(&self, uuid: [u8; 16], spans: &[Span]) -> Table {
         let several = spans.len() > 1;
         let mut table = Table {
-            incompat: if several { INCOMPAT_MEDIA } else { 0 },
-            ro_compat: if several { RO_COMPAT_STAMPS } else { 0 },
+            incompat: if several { MEDIA.flag } else { 0 },
+            ro_compat: if several { STAMPS.flag } else { 0 },
             count: u32::try_from(spans.len()).expect("few"),
             node_log: if several { self.node_log.code() } else { 0 },
             devices: [DeviceEntryV1::new_zeroed(); DEVICES_MAX],

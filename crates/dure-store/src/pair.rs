@@ -35,6 +35,8 @@ fn name(kind: u32) -> &'static str {
         pair_kind::SNAPSHOTS => "table of snapshots",
         pair_kind::KEPT_LIST => "list of pairs kept for a snapshot",
         pair_kind::KEPT => "pair kept for a snapshot",
+        pair_kind::SHARED_INDEX => "index of shared blocks",
+        pair_kind::SHARED_RUNS => "list of shared blocks",
         _ => "pair",
     }
 }

@@ -18,6 +18,8 @@ pub const DIRTY_NODES: u8 = 105;
 pub const NAT_PAIR: u8 = 110;
 /// The snapshots of a volume, and what is kept for them; nothing is read under it.
 pub const SNAPSHOTS: u8 = 112;
+/// Where the lists of shared blocks lie, and blocks reserved for them; nothing is read under it.
+pub const SHARED: u8 = 114;
 /// One allocation partition.
 pub const PARTITION: u8 = 120;
 /// A partition's free nids.

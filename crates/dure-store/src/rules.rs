@@ -26,6 +26,14 @@ pub struct StoreRules {
     pub quiet_snapshots: Rule,
     /// What only a deleted snapshot needed is free when the header without it is durable.
     pub unpin_after_header: Rule,
+    /// The lists of shared blocks are taken before SIT pairs and summaries.
+    pub shared_before_space: Rule,
+    /// A clone counts as a reference when it joins.
+    pub clones_count: Rule,
+    /// A clone notes the slots of its source, too.
+    pub clones_note_sources: Rule,
+    /// The superblock says that there are clones, or projects, before the first one.
+    pub flag_before_use: Rule,
     /// Recovery compares slots that may have been in flight with their data.
     pub data_check: Rule,
     /// With `page_cache=nvram`: data is flushed before an operation joins that names it.

@@ -35,6 +35,7 @@ mod macros;
 mod arc;
 mod atomic_bytes;
 mod backend;
+mod bounded_count;
 mod cache_padded;
 mod condvar;
 mod core_id;
@@ -72,6 +73,7 @@ pub mod thread;
 
 pub use arc::{Arc, Weak};
 pub use atomic_bytes::{AlignedBytes, AtomicBytes};
+pub use bounded_count::BoundedCount;
 pub use cache_padded::CachePadded;
 pub use condvar::Condvar;
 pub use core_id::{CoreId, core_count, core_groups, current_core};

@@ -202,6 +202,14 @@ impl<'a, const RANK: u8, T> MutexGuard<'a, RANK, T> {
         &self.held
     }
 
+    /// Whether tasks may be sleeping until the lock comes free. Not a method, as below.
+    #[inline]
+    #[must_use]
+    pub fn is_awaited(guard: &Self) -> bool {
+        // Relaxed: a hint.
+        guard.lock.state.load(Ordering::Relaxed) == CONTENDED
+    }
+
     /// The lock that `guard` holds. Not a method, which could hide one of `T`.
     #[inline]
     pub fn mutex(guard: &Self) -> &'a Mutex<RANK, T> {

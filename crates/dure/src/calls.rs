@@ -16,6 +16,9 @@ use dure_fs::{Begun, UnderWay};
 use crate::error::Result;
 use crate::file::File;
 
+/// How often as many calls as are under way at once may end before the oldest.
+const OVERTAKE_ROUNDS: usize = 2;
+
 /// Reads and writes of one thread, of which up to some number are under way at once. A call has its
 /// file as `F`, a reference or a [`File`] of its own, and its buffer as `B`.
 ///
@@ -40,6 +43,8 @@ pub struct Calls<F: Borrow<File>, T, B = Vec<u8>> {
     done: VecDeque<Done<T, B>>,
     /// The oldest first.
     under_way: VecDeque<Call<F, T, B>>,
+    /// Calls that ended while the oldest was the oldest.
+    overtook: usize,
 }
 
 /// A call that is done.
@@ -85,6 +90,7 @@ impl<F: Borrow<File>, T, B> Calls<F, T, B> {
             depth,
             done: VecDeque::new(),
             under_way: VecDeque::new(),
+            overtook: 0,
         }
     }
 
@@ -162,6 +168,11 @@ impl<F: Borrow<File>, T, B: AsMut<[u8]>> Calls<F, T, B> {
     /// Waits for a call that is under way.
     fn end_next(&mut self) -> Option<Done<T, B>> {
         loop {
+            // As long as the ring of this core has something, no other is looked at: a call that was
+            // begun before the thread came here, and is done, would wait there.
+            if self.overtook >= OVERTAKE_ROUNDS * self.depth {
+                return Some(self.end(0));
+            }
             if let Some(ready) = self.ready() {
                 return Some(self.end(ready));
             }
@@ -173,6 +184,7 @@ impl<F: Borrow<File>, T, B: AsMut<[u8]>> Calls<F, T, B> {
     }
 
     fn end(&mut self, place: usize) -> Done<T, B> {
+        self.overtook = if place == 0 { 0 } else { self.overtook + 1 };
         let call = self.under_way.remove(place);
         let Call {
             file,

@@ -105,6 +105,25 @@ impl Shared {
         }
         done
     }
+
+    /// Lets the target share blocks of the source; how many bytes.
+    pub(crate) fn clone_range(
+        &self,
+        (source, from): (&InodeRef, u64),
+        (target, to): (&InodeRef, u64),
+        len: u64,
+    ) -> Result<u64> {
+        let place = to..to.saturating_add(len);
+        if let Some(coherence) = self.coherence() {
+            coherence.settle(source, from..from.saturating_add(len));
+            coherence.settle(target, place.clone());
+        }
+        let done = self.fs.clone_range((source, from), (target, to), len);
+        if let Some(coherence) = self.coherence() {
+            coherence.changed(target, place);
+        }
+        done
+    }
 }
 
 /// Writes `bytes` somewhere in `place`. They are copied before if they may be a mapping of the mount:

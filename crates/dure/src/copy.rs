@@ -14,7 +14,8 @@ const CHUNK: usize = 1 << 20;
 
 impl Session {
     /// Makes the content and the permission bits of the file `to` those of `from`; the file is made
-    /// if it is not there. Holes stay holes. Returns the size.
+    /// if it is not there. Holes stay holes; blocks are
+    /// shared if they can be ([`File::clone_range`]). Returns the size.
     ///
     /// # Errors
     /// `EINVAL` if `from` is no regular file, or both are the same file, which stays as it is; those
@@ -47,9 +48,13 @@ impl Session {
 }
 
 /// Copies the data below `size`; returns how much there was of it, holes counted.
-fn copy_content(source: &File, target: &File, size: u64) -> Result<u64> {
+pub(crate) fn copy_content(source: &File, target: &File, size: u64) -> Result<u64> {
+    let cloned = target.copy_from_start(source, size)?;
+    if cloned == size {
+        return Ok(size);
+    }
     let mut buffer = vec![0; CHUNK.min(usize::try_from(size).unwrap_or(CHUNK))];
-    let mut offset = 0;
+    let mut offset = cloned;
     while let Some((start, end)) = source.next_data(offset, size)? {
         offset = start;
         while offset < end {

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use crate::stream::Fault;
+
 /// Result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -33,6 +35,19 @@ pub enum Cause {
     Host(io::Error),
     /// The caller stopped a copy.
     Interrupted,
+    /// What is wrong with a stream of a snapshot.
+    Stream(Fault),
+    /// What a record of such a stream led to.
+    Record {
+        /// Records before it.
+        number: u64,
+        /// Bytes before it.
+        offset: u64,
+        /// What kind of record it is; empty if it could not be read.
+        kind: &'static str,
+        /// What that is.
+        cause: Box<Cause>,
+    },
 }
 
 impl Cause {
@@ -50,6 +65,8 @@ impl Cause {
             Cause::Mount(error) => error.errno(),
             Cause::Host(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
             Cause::Interrupted => Errno::INTR.raw_os_error(),
+            Cause::Stream(fault) => fault.errno().raw_os_error(),
+            Cause::Record { cause, .. } => cause.errno(),
         }
     }
 
@@ -217,6 +234,19 @@ impl fmt::Display for Cause {
             Cause::Mount(error) => fmt::Display::fmt(error, f),
             Cause::Host(error) => fmt::Display::fmt(error, f),
             Cause::Interrupted => f.write_str("stopped by the caller"),
+            Cause::Stream(fault) => fmt::Display::fmt(fault, f),
+            Cause::Record {
+                number,
+                offset,
+                kind,
+                cause,
+            } => {
+                let space = if kind.is_empty() { "" } else { " " };
+                write!(
+                    f,
+                    "{cause} (record {number}{space}{kind}, at byte {offset} of the stream)"
+                )
+            }
         }
     }
 }
@@ -239,7 +269,11 @@ impl std::error::Error for Error {
             Cause::Device(error) => Some(error),
             Cause::Host(error) => Some(error),
             Cause::Mount(error) => Some(error),
-            Cause::Posix(_) | Cause::Mounted { .. } | Cause::Interrupted => None,
+            Cause::Posix(_)
+            | Cause::Mounted { .. }
+            | Cause::Interrupted
+            | Cause::Stream(_)
+            | Cause::Record { .. } => None,
         }
     }
 }

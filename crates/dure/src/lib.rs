@@ -10,7 +10,8 @@
 //!   path is a method of it. [`Session::at`] gives the `*at` calls.
 //! * [`File`]: a descriptor: inode, mode, position. There is no table of them. [`Calls`] has many
 //!   reads of one thread under way at once.
-//! * [`tree`]: copies of whole trees from and to the host. [`acl`]: access control lists.
+//! * [`tree`]: copies of whole trees from and to the host. [`stream`]: snapshots as bytes, to another
+//!   volume. [`acl`]: access control lists.
 //! * Inside, a walk (`walk`) leads from a path to an inode, `permission` holds the rules, and an
 //!   `Actor` does to an inode what a caller may.
 //!
@@ -64,11 +65,13 @@ mod open;
 mod options;
 mod path;
 mod permission;
+mod quotas;
 mod read_dir;
 mod remove;
 mod scrub;
 mod session;
 mod snapshots;
+pub mod stream;
 pub mod tree;
 mod volume;
 mod walk;
@@ -80,9 +83,10 @@ pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
     AccessTime, ActiveLogs, Advice, AllocPolicy, AllocateMode, Background, BadBlock, BadPart,
-    Change, CrashGuarantee, DataMode, Extents, FileKind, FlushRule, FormatOptions, FsyncScope,
-    MountOptions, Numa, NumaPolicy, RecordPolicy, RenameMode, ScrubCounts, ScrubCursor,
-    ScrubOptions, ScrubProgress, ScrubStage, SnapshotInfo, Statistics, XattrMode,
+    Bounds, Change, CrashGuarantee, DataMode, Extents, FileKind, FlushRule, FormatOptions,
+    FsyncScope, Limits, MountOptions, Numa, NumaPolicy, Quota, QuotaKind, RecordPolicy, RenameMode,
+    ScrubCounts, ScrubCursor, ScrubOptions, ScrubProgress, ScrubStage, SnapshotInfo, Statistics,
+    Subject, Usage, XattrMode,
 };
 pub use dure_fuse::MountError;
 pub use error::{Cause, Error, Result};

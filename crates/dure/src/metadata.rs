@@ -14,7 +14,7 @@ pub(crate) fn to_time(time: Timestamp) -> Time {
     }
 }
 
-fn from_time(time: Time) -> Timestamp {
+pub(crate) fn from_time(time: Time) -> Timestamp {
     Timestamp {
         secs: time.secs.get(),
         nanos: time.nanos.get(),

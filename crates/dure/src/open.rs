@@ -47,6 +47,10 @@ impl Session {
             return Err(Errno::ISDIR.into());
         }
         if options.create_new {
+            // Many may try to make a lock file that is there: no lock for that answer.
+            if let Peek::Found(_) = self.fs().peek(place.dir.id(), name) {
+                return Err(Errno::EXIST.into());
+            }
             return self
                 .create_at(&place.dir, name, options.mode)
                 .or_else(|cause| {

@@ -15,6 +15,7 @@ use crate::credentials::Credentials;
 use crate::error::{Cause, Context, Result};
 use crate::members;
 use crate::session::Session;
+use crate::stream::Fault;
 
 /// Rank of where a volume is mounted.
 const MOUNTED_ON: u8 = 27;
@@ -37,6 +38,19 @@ pub(crate) struct Shared {
     coherence: OnceLock<Arc<Coherence>>,
     /// Where it is mounted, or was.
     mounted_on: Mutex<MOUNTED_ON, PathBuf>,
+    /// A stream is received. AcqRel: the task that sets it sees what the one before did.
+    receiving: AtomicBool,
+}
+
+/// A stream is received; dropped, another may be.
+pub(crate) struct Receiving<'v>(&'v Shared);
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        self.0.fs.mix_projects(false);
+        // Release: pairs with begin_receive.
+        self.0.receiving.store(false, Ordering::Release);
+    }
 }
 
 impl Shared {
@@ -73,6 +87,17 @@ impl Shared {
     pub(crate) fn set_id_given(&self) {
         // Release: pairs with set_ids.
         self.set_ids.fetch_add(1, Ordering::Release);
+    }
+
+    /// One stream is received at a time.
+    pub(crate) fn begin_receive(&self) -> std::result::Result<Receiving<'_>, Cause> {
+        match self.receiving.swap(true, Ordering::AcqRel) {
+            false => {
+                self.fs.mix_projects(true);
+                Ok(Receiving(self))
+            }
+            true => Err(Cause::Stream(Fault::Busy)),
+        }
     }
 
     fn close(&self) -> dure_fs::Result<()> {
@@ -201,6 +226,7 @@ impl Volume {
             set_ids: AtomicU64::new(1),
             coherence: OnceLock::new(),
             mounted_on: Mutex::default(),
+            receiving: AtomicBool::new(false),
         })))
     }
 

@@ -107,7 +107,8 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     let mut account = Account::default();
     while next < end && shown < SHOWN {
         let count = BATCH.min(end - next);
-        let mut batch = Command::new(std::env::current_exe()?);
+        // This very program, also if a build has put another in its place.
+        let mut batch = Command::new("/proc/self/exe");
         batch.arg("image-cases");
         for (name, value) in [("seed", cx.seed), ("first", next), ("count", count)] {
             batch.arg(format!("--{name}={value}"));

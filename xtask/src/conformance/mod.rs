@@ -10,6 +10,7 @@
 mod conditions;
 pub(crate) mod draw;
 mod enospc;
+mod fio;
 pub(crate) mod fsx;
 pub(crate) mod git;
 mod gluster;
@@ -27,6 +28,7 @@ pub(crate) mod profile;
 mod put_get;
 pub(crate) mod python;
 pub(crate) mod report;
+mod rocksdb;
 mod sqlite;
 pub(crate) mod step;
 pub(crate) mod tools;
@@ -107,6 +109,10 @@ enum Suite {
     Tree,
     /// SQLite in its journal modes, with kills.
     Sqlite,
+    /// fio by an engine of its own, without a mount.
+    Fio,
+    /// RocksDB, its tools and tests of its file system, with kills.
+    Rocksdb,
     /// git, with kills.
     Git,
     /// PostgreSQL, with a kill.
@@ -156,7 +162,10 @@ impl Suite {
 
     /// Whether the seed decides what it does.
     fn is_drawn(self) -> bool {
-        matches!(self, Suite::Kill | Suite::Enospc | Suite::Images)
+        matches!(
+            self,
+            Suite::Kill | Suite::Enospc | Suite::Images | Suite::Rocksdb
+        )
     }
 
     fn needs(self) -> Needs {
@@ -166,6 +175,8 @@ impl Suite {
             Suite::PutGet => put_get::NEEDS,
             Suite::Tree => tree::NEEDS,
             Suite::Sqlite => sqlite::NEEDS,
+            Suite::Fio => fio::NEEDS,
+            Suite::Rocksdb => rocksdb::NEEDS,
             Suite::Git => git::NEEDS,
             Suite::Postgres => postgres::NEEDS,
             Suite::Memory => memory::NEEDS,
@@ -186,6 +197,8 @@ impl Suite {
             Suite::PutGet => put_get::run(cx, report),
             Suite::Tree => tree::run(cx, report),
             Suite::Sqlite => sqlite::run(cx, report),
+            Suite::Fio => fio::run(cx, report),
+            Suite::Rocksdb => rocksdb::run(cx, report),
             Suite::Git => git::run(cx, report),
             Suite::Postgres => postgres::run(cx, report),
             Suite::Memory => memory::run(cx, report),

@@ -214,7 +214,7 @@ impl Volume {
 
     /// Waits for the server, which must end by itself and succeed, since nothing is mounted.
     pub(crate) fn served(&mut self) -> Result<()> {
-        let server = self.server.as_mut().expect("it is mounted");
+        let server = self.server.as_mut().context("it is not mounted any more")?;
         let Some(status) = wait_for(server, LIMIT)? else {
             bail!("the mount server still runs {LIMIT:?} after the unmount");
         };

@@ -27,10 +27,8 @@ pub(super) struct Count {
 
 /// The program, built as `dure` is.
 pub(super) fn build() -> Result<PathBuf> {
-    let mut build = cargo::cargo();
-    build.args(["build", "--quiet", "--release", "-p", "dure-cost"]);
-    cargo::run(build)?;
-    Ok(cargo::target().join("release/dure-cost"))
+    let what = "build --quiet --release -p dure-cost";
+    cargo::release(what, "dure-cost")
 }
 
 /// Makes an image with a directory of `names` names in `folder`.

@@ -25,18 +25,15 @@ fn source(path: &str) -> PathBuf {
 }
 
 /// Builds the archive; its path.
-pub(super) fn build() -> Result<PathBuf> {
-    let mut build = cargo::cargo();
+pub(crate) fn build() -> Result<PathBuf> {
     // Without the crate for Rust, as which programs would have the crates below built once more:
     // not for link-time optimization alone.
-    build.args(["rustc", "--release", "-p", "dure-capi", "--lib"]);
-    build.args(["--crate-type", "staticlib"]);
-    cargo::run(build)?;
-    Ok(cargo::target().join("release/libdure_c.a"))
+    let what = "rustc --release -p dure-capi --lib --crate-type staticlib";
+    cargo::release(what, "libdure_c.a")
 }
 
 /// Puts it below a prefix, with libraries in its folder `libraries`.
-pub(super) fn install(archive: &Path, prefix: &Path, libraries: &str) -> Result<()> {
+pub(crate) fn install(archive: &Path, prefix: &Path, libraries: &str) -> Result<()> {
     let folder = prefix.join(libraries);
     fs::create_dir_all(&folder)?;
     let mut link = Command::new("sh");

@@ -2,14 +2,17 @@
 //!
 //! **Structure.** The program; the names by which mkfs(8), mount(8) and fsck(8) call it, as links;
 //! manual pages ([`manual`]) and completions ([`completions`]) made from the arguments themselves;
-//! documents and licences; the library for C ([`library`]) and the extension for SQLite. [`debian`] makes packages of it.
-//! **Invariants.** The folder is made anew and holds nothing else. **Crash.** A half-made folder
-//! has another name; run it again.
+//! documents and licences; the library for C ([`library`]), the extension for SQLite and, where RocksDB's
+//! headers are, the file system for RocksDB ([`mod@door`]). [`debian`] makes packages of it.
+//! **Invariants.** The folder is made anew and holds nothing else. The same sources make the same bytes
+//! ([`mod@twice`]). **Crash.** A half-made folder has another name; run it again.
 
 mod completions;
 mod debian;
-mod library;
+mod door;
+pub(crate) mod library;
 mod manual;
+mod twice;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,6 +24,7 @@ use clap::Args;
 
 use crate::cargo;
 pub(crate) use debian::{judge, package};
+pub(crate) use door::{command as door, library_in};
 
 /// Arguments of `cargo xtask dist`.
 #[derive(Debug, Args)]
@@ -32,6 +36,12 @@ pub(crate) struct Dist {
     /// and lintian.
     #[arg(long)]
     deb: bool,
+    /// Do it again with a copy of the sources in another folder, and name each file that differs.
+    #[arg(long, conflicts_with = "simulation")]
+    twice: bool,
+    /// Do not ask lintian.
+    #[arg(long, hide = true)]
+    unjudged: bool,
 }
 
 /// The name by which a tool of the system calls a subcommand.
@@ -67,6 +77,7 @@ impl Dist {
         let archive = library::build()?;
         library::install(&archive, &making, "lib")?;
         install_extension(&cargo::build_extension()?, &making)?;
+        door::install(&making)?;
         if self.simulation {
             let simulated = cargo::build_simulated_dure()?;
             copy(&simulated, &making.join("libexec/dure/dure-simulated"))?;
@@ -77,16 +88,22 @@ impl Dist {
         if self.deb {
             let mut packages = vec![package(&program)?];
             packages.extend(debian::library_packages(&archive)?);
+            packages.extend(debian::door_package(&dist)?);
             for package in packages {
                 println!("{}", package.display());
-                judge(&package)?;
+                if !self.unjudged {
+                    judge(&package)?;
+                }
             }
+        }
+        if self.twice {
+            twice::compare(self.deb)?;
         }
         Ok(())
     }
 }
 
-fn remove(folder: &Path) -> Result<()> {
+pub(crate) fn remove(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
@@ -145,7 +162,7 @@ fn install_extension(extension: &Path, dist: &Path) -> Result<()> {
 }
 
 /// A folder and the folders in it.
-fn copy_all(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn copy_all(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
         let path = entry?.path();
         let copied = to.join(path.file_name().context("files have names")?);
@@ -158,7 +175,7 @@ fn copy_all(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     let folder = to.parent().context("it has a folder")?;
     fs::create_dir_all(folder)?;
     fs::copy(from, to).with_context(|| from.display().to_string())?;

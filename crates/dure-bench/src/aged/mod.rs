@@ -87,6 +87,7 @@ pub(crate) fn run(args: &Aged) -> Result<()> {
         let here = std::env::current_dir().context("the current directory")?;
         vec![Target::temporary(
             "dure (temporary)",
+            "",
             &here,
             TEMPORARY_BYTES,
         )?]

@@ -79,12 +79,25 @@ pub(crate) fn run(args: &Aim7) -> Result<()> {
     args.measuring.report_beside("aim7", &points, &rows, own)
 }
 
+/// What differs from AIM7.
 #[derive(Debug)]
-struct Machine {
+pub(crate) struct Machine {
     users: Option<usize>,
     file_kib: Option<u64>,
     no_sync: bool,
     kind: WorkerKind,
+}
+
+impl Machine {
+    /// A user for each core, who is a thread and has a file of so many KiB.
+    pub(crate) fn with_files_of(kib: u64) -> Machine {
+        Machine {
+            users: None,
+            file_kib: Some(kib),
+            no_sync: false,
+            kind: WorkerKind::Threads,
+        }
+    }
 }
 
 /// The task of a worker process.

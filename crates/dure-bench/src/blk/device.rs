@@ -15,7 +15,7 @@ use dure_block::file::{
 use dure_block::null::{Irq, NullDevice};
 use dure_block::ram::RamDevice;
 use dure_block::{Device, Io, Lba, WriteFlags, file, share};
-use dure_sync::Arc;
+use dure_sync::{Arc, ProcessOnce};
 
 use super::choices::{Engine, Waiting};
 use super::load::{Work, block_bytes};
@@ -99,10 +99,11 @@ fn engine(args: &Work, jobs: u16) -> Result<file::Engine> {
     })
 }
 
-/// Says what the kernel does not do although it was asked for.
+/// Says once what the kernel does not do although it was asked for.
 fn tell_of_polling(device: &FileDevice, args: &Work) {
+    static TOLD: ProcessOnce<()> = ProcessOnce::new();
     let polls = args.engine == Engine::Pvsync2 || args.ring.hipri;
-    if polls && !device.is_polled() {
+    if polls && !device.is_polled() && TOLD.set(()).is_ok() {
         crate::note!(
             "dure: {}: its driver has no queues to poll (queue/io_poll is not 1): the kernel waits \
              for interrupts",

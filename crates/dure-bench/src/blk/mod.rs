@@ -28,7 +28,7 @@ pub use choices::{Engine, Pattern};
 pub use depth::Requester;
 use load::Stamping;
 pub use load::{Load, Work};
-use report::Report;
+pub(crate) use report::Report;
 
 /// `dure bench blk`.
 #[derive(Debug, Clone, clap::Args)]
@@ -87,7 +87,11 @@ pub(crate) fn run(args: &Blk) -> Result<()> {
     Ok(())
 }
 
-fn measure(args: &Blk) -> Result<Report> {
+/// Measures once.
+///
+/// # Errors
+/// A device that cannot be opened, and a request that fails.
+pub(crate) fn measure(args: &Blk) -> Result<Report> {
     if let Some(policies) = &args.through_fs {
         return through::measure(&args.load, policies);
     }

@@ -50,7 +50,7 @@ struct HwQueueReport {
 
 /// A run.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(crate) struct Report {
     device: String,
     rw: Pattern,
     bs: u64,
@@ -162,6 +162,27 @@ impl Report {
             hw_queues: Vec::new(),
             submit_lock: None,
         }
+    }
+
+    /// Requests a second.
+    pub(crate) fn iops(&self) -> f64 {
+        let both = [&self.read, &self.write].into_iter().flatten();
+        both.map(|direction| direction.iops).sum()
+    }
+
+    /// The mean time that a request waited for a tag (Q2G), by that of all that comes behind it.
+    pub(crate) fn wait_by_rest(&self) -> f64 {
+        let mean = |phase: &str| {
+            let row = self.phases.iter().find(|row| row.phase == phase);
+            row.map_or(0.0, |row| row.mean_ns)
+        };
+        let rest = mean("Q2C") - mean("Q2G");
+        if rest > 0.0 { mean("Q2G") / rest } else { 0.0 }
+    }
+
+    /// The share of the jobs' CPU time that waits for the submission lock took, in percent.
+    pub(crate) fn lock_cpu_percent(&self) -> f64 {
+        self.submit_lock.as_ref().map_or(0.0, |lock| lock.cpu_share)
     }
 
     /// The share of a phase, in percent.

@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Device) -> Result<()> {
     args.measuring.report("device", &points)
 }
 
-fn measure(args: &Device, mut targets: Vec<Target>, plan: &Plan) -> Result<Vec<Point>> {
+pub(crate) fn measure(args: &Device, mut targets: Vec<Target>, plan: &Plan) -> Result<Vec<Point>> {
     let workloads = or_default(&args.workloads, &Workload::ALL).iter().copied();
     let (cold, warm): (Vec<_>, Vec<_>) = workloads.partition(|workload| workload.is_cold());
     let mut points = measure_all(args, &warm, &targets, plan)?;

@@ -41,6 +41,9 @@ pub struct Filebench {
     /// Files [default: 10000 (fileserver, webproxy), 1000 (varmail, webserver); oltp has ten].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=100_000_000))]
     pub files: Option<u32>,
+    /// Files of a folder [default: 20 (fileserver, webserver), all (varmail, webproxy, oltp)].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub dir_width: Option<u32>,
     /// What to measure on.
     #[command(flatten)]
     pub targets: Targets,
@@ -57,6 +60,7 @@ pub(crate) fn run(args: &Filebench) -> Result<()> {
     let servers = Servers {
         workers: args.workers.map(usize::from),
         files: args.files.map(usize::try_from).transpose()?,
+        width: args.dir_width.map(usize::try_from).transpose()?,
     };
     let personalities = or_default(&args.personalities, &Personality::ALL);
     let targets = args.targets.open()?;
@@ -66,10 +70,13 @@ pub(crate) fn run(args: &Filebench) -> Result<()> {
     args.measuring.report("filebench", &points)
 }
 
+/// What differs from Filebench's own files.
 #[derive(Debug, Default)]
-struct Servers {
-    workers: Option<usize>,
-    files: Option<usize>,
+pub(crate) struct Servers {
+    pub(crate) workers: Option<usize>,
+    pub(crate) files: Option<usize>,
+    /// Files of a folder.
+    pub(crate) width: Option<usize>,
 }
 
 impl Bench for Servers {
@@ -87,6 +94,7 @@ impl Bench for Servers {
         let content = crate::micro::content(0).repeat(IO_BYTES / 4096);
         let count = self.workers.unwrap_or(what.workers());
         let mut shape = what.shape();
+        shape.width = self.width.unwrap_or(shape.width);
         if what == Personality::Oltp {
             ensure!(count >= 3, "oltp: --workers 3 or more, one of each kind");
             allow_descriptors()?;

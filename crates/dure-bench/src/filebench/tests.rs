@@ -12,6 +12,7 @@ fn personalities_do_what_they_claim() {
     let servers = Servers {
         workers: Some(4),
         files: Some(60),
+        width: Some(7),
     };
     works(&servers, "filebench", &Personality::ALL);
 }

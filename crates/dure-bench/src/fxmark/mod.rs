@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Bench, Crew, Hiring, Point, Worker, WorkerKind, run as measure_all};
+use crate::measure::{Bench, Crew, Hiring, Plan, Point, Worker, WorkerKind, run as measure_all};
 use crate::micro::{Direction, floor, or_default, plain_copy};
 use crate::options::{Measuring, Targets};
 use crate::report;
@@ -39,6 +39,9 @@ pub use field::{Field, Sizes};
 pub(crate) use seat::Numbered;
 use seat::Seat;
 pub use workload::Workload;
+
+/// Files or blocks that a worker makes at most, unless it is told another number.
+const FILL: u64 = 32_768;
 
 /// `dure bench fxmark`.
 #[derive(Debug, clap::Args)]
@@ -54,7 +57,7 @@ pub struct FxMark {
     pub all: bool,
     /// Files or blocks that a worker makes at most before it removes them (DWTL, MWUL, MWUM), reads
     /// (MRDL, MRDM) or moves them (MWRM).
-    #[arg(long, value_name = "N", default_value_t = 32_768, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = FILL, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub fill: u64,
     /// Workers are processes, as in the original, not threads; on a volume, which belongs to one
     /// process, they are threads all the same.
@@ -103,10 +106,9 @@ pub(crate) fn run(args: &FxMark) -> Result<()> {
     let plan = args.measuring.plan(200);
     let bench = Suite {
         fill: args.fill,
-        fill_ns: plan.run_ns,
-        branches: lookup::BRANCHES,
         kind: WorkerKind::of(args.processes),
         io: args.io(),
+        ..Suite::of(&plan)
     };
     let workloads = or_default(&args.workloads, &Workload::ALL);
     let mut points = measure_all(&bench, workloads, &targets, &plan)?;
@@ -153,13 +155,27 @@ fn lines(points: &[Point]) -> String {
     text.join("\n")
 }
 
+/// What all points of a run have in common.
 #[derive(Debug)]
-struct Suite {
+pub(crate) struct Suite {
     fill: u64,
     fill_ns: u64,
     branches: u32,
     kind: WorkerKind,
     io: Io,
+}
+
+impl Suite {
+    /// What it is without options: threads, calls through the page cache.
+    pub(crate) fn of(plan: &Plan) -> Suite {
+        Suite {
+            fill: FILL,
+            fill_ns: plan.run_ns,
+            branches: lookup::BRANCHES,
+            kind: WorkerKind::Threads,
+            io: Io::Buffered,
+        }
+    }
 }
 
 /// The task of a worker process.

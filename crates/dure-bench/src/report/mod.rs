@@ -86,7 +86,7 @@ fn local_written(counts: &Counts) -> (u64, u64) {
 }
 
 /// Slow rates to a thousandth.
-fn rounded(rate: f64) -> f64 {
+pub(crate) fn rounded(rate: f64) -> f64 {
     if rate < 1000.0 {
         (rate * 1000.0).round() / 1000.0
     } else {
@@ -119,25 +119,52 @@ pub struct Rate {
 ///
 /// # Errors
 /// There is nothing to draw.
+pub fn simulated_svg(title: &str, rates: &[Rate]) -> Result<String> {
+    let values: Vec<[f64; 1]> = rates.iter().map(|rate| [rate.ops_per_second]).collect();
+    let drawn = rates.iter().zip(&values).map(|(rate, values)| Drawn {
+        workload: &rate.workload,
+        line: &rate.line,
+        cores: rate.cores,
+        values,
+    });
+    let axes = ["simulated cores", "simulated operations/s"];
+    svg_of(title, axes, drawn)
+}
+
+/// What is drawn at a number of cores: the median, the least and the most of values of any unit.
+#[derive(Debug)]
+pub(crate) struct Drawn<'v> {
+    /// Its chart.
+    pub(crate) workload: &'v str,
+    /// Its line.
+    pub(crate) line: &'v str,
+    pub(crate) cores: usize,
+    pub(crate) values: &'v [f64],
+}
+
+/// Draws values over cores: a chart for each workload, as SVG.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "rates are positive and far below 2^52"
+    reason = "values are positive and far below 2^52"
 )]
-pub fn simulated_svg(title: &str, rates: &[Rate]) -> Result<String> {
-    let point = |rate: &Rate| {
-        let workers = (rate.cores, WorkerKind::Threads);
-        let mut point = Point::new(&rate.workload, rate.cores, (&rate.line, ""), workers)?;
-        point.runs.push(Run {
-            // The rate has to be whole: a thousandth of an operation does not show.
-            works: (rate.ops_per_second * 1_000.0) as u64,
+pub(crate) fn svg_of<'v>(
+    title: &str,
+    axes: [&str; 2],
+    drawn: impl Iterator<Item = Drawn<'v>>,
+) -> Result<String> {
+    let point = |one: Drawn<'_>| {
+        let workers = (one.cores, WorkerKind::Threads);
+        let mut point = Point::new(one.workload, one.cores, (one.line, ""), workers)?;
+        point.runs.extend(one.values.iter().map(|value| Run {
+            // Works have to be whole: a thousandth of an operation does not show.
+            works: (value * 1_000.0) as u64,
             seconds: 1_000.0,
             parts: Vec::new(),
-        });
+        }));
         Ok(point)
     };
-    let points: Vec<Point> = rates.iter().map(point).collect::<Result<_>>()?;
-    let axes = ["simulated cores", "simulated operations/s"];
+    let points: Vec<Point> = drawn.map(point).collect::<Result<_>>()?;
     chart::svg(title, axes, &points)
 }
 

@@ -5,34 +5,31 @@
 //! keeps from a second run, and removes it at the end, also after an error and Ctrl-C. **On a crash**
 //! of the run it stays behind; the next run there removes it.
 
+mod medium;
 mod tree;
 
 use std::cell::Cell;
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use dure::Volume;
-use dure_block::delay::{DelayDevice, Model};
-use dure_block::file::{OpenOptions, open_file};
-use dure_block::nvm::{self, Nvm};
-use dure_block::{Device, share};
-use dure_fs::{FileSystem, FormatOptions, MountOptions};
+use dure_block::Device;
+use dure_fs::MountOptions;
 use dure_sync::Arc;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::measure::{Counts, Subject};
 use crate::size::Size;
 
+pub(crate) use medium::nvm_of;
 pub(crate) use tree::{How, Io, Listing, NO_DIRECT, OpenFile, Tree, is_full};
 
 /// The directory a target works in.
 const PLACE: &str = "dure-bench";
 /// Size of a temporary volume, if there is room for twice as much.
 const TEMPORARY_BYTES: u64 = 8 << 30;
-/// A temporary volume is never smaller.
-const TEMPORARY_BYTES_MIN: u64 = 256 << 20;
 
 /// Something that can be measured.
 #[derive(Debug)]
@@ -71,8 +68,8 @@ pub(crate) fn options_of(name: &str, policy: &str) -> Result<MountOptions> {
     };
     for option in policy.split(',').filter(|option| !option.is_empty()) {
         let set = match option.split_once('=') {
-            // Of the device: see `nvm_of` and `slowed`.
-            Some(("nvm" | "drive", _)) => true,
+            // Of the device: see `medium`.
+            Some(("nvm" | "drive" | "node_log", _)) => true,
             Some(("cache", value)) => {
                 let Size(bytes) = value.parse().map_err(anyhow::Error::msg)?;
                 options.cache_bytes = bytes;
@@ -88,29 +85,6 @@ pub(crate) fn options_of(name: &str, policy: &str) -> Result<MountOptions> {
         }
     }
     Ok(options)
-}
-
-/// Whether a volume with these options is used as persistent memory.
-pub(crate) fn nvm_of(name: &str, policy: &str) -> Result<Nvm> {
-    let mut values = policy
-        .split(',')
-        .filter_map(|option| option.strip_prefix("nvm="));
-    values.next().map_or(Ok(Nvm::Auto), |value| {
-        let nvm = Nvm::named(value);
-        nvm.with_context(|| format!("--target {name}: nvm= takes {}", Nvm::NAMES))
-    })
-}
-
-/// The device, whose requests take as long as those of the drive that the options name, if any.
-fn slowed(name: &str, policy: &str, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
-    let mut options = policy.split(',');
-    let Some(drive) = options.find_map(|option| option.strip_prefix("drive=")) else {
-        return Ok(device);
-    };
-    let drives = Model::DRIVES.join(", ");
-    let model = Model::of_drive(drive);
-    let model = model.with_context(|| format!("--target {name}: drive= takes one of {drives}"))?;
-    Ok(share(DelayDevice::with_model(device, model)))
 }
 
 /// Says what a target could be if there is nothing at `path`.
@@ -146,22 +120,18 @@ impl Target {
             Some(("dure", rest)) => {
                 let (path, policy) = rest.split_once(',').unwrap_or((rest, ""));
                 options_of(name, policy)?;
+                medium::check(name, policy)?;
                 let path = Path::new(path);
                 check_is_there(
                     name,
                     path,
                     "a volume, or a directory for a temporary one, or make one with 'dure mkfs'",
                 )?;
-                let nvm = nvm_of(name, policy)?;
-                let device = if path.is_dir() {
-                    temporary(path, TEMPORARY_BYTES, nvm)?
-                } else {
-                    let open = |path: &Path| Ok(open_file(path, OpenOptions::default())?);
-                    let file = open(path)?;
-                    dure::members::join::<anyhow::Error>(path, file, &[], nvm, open)?
+                let opened = match path.is_dir() {
+                    true => Target::temporary(name, policy, path, TEMPORARY_BYTES),
+                    false => medium::of_volume(name, policy, path)
+                        .and_then(|device| Target::volume(name, policy, device)),
                 };
-                let device = slowed(name, policy, device)?;
-                let opened = Target::volume(name, policy, device);
                 opened.with_context(|| path.display().to_string())
             }
             Some(("dir", path)) => Target::directory(name, Path::new(path)),
@@ -188,7 +158,7 @@ impl Target {
     pub fn defaults(here: &Path) -> Result<Vec<Target>> {
         let name = format!("dir:{}", here.display());
         Ok(vec![
-            Target::temporary("dure (temporary)", here, TEMPORARY_BYTES)?,
+            Target::temporary("dure (temporary)", "", here, TEMPORARY_BYTES)?,
             Target::directory(&name, here)?,
         ])
     }
@@ -332,9 +302,10 @@ impl Target {
     /// A new volume in an unnamed file of at most `bytes` bytes in `place`.
     ///
     /// # Errors
-    /// `place` cannot be written, or has no room.
-    pub(crate) fn temporary(name: &str, place: &Path, bytes: u64) -> Result<Target> {
-        Target::volume(name, "", temporary(place, bytes, Nvm::Auto)?)
+    /// `place` cannot be written, or has no room; the options contradict each other.
+    pub(crate) fn temporary(name: &str, policy: &str, place: &Path, bytes: u64) -> Result<Target> {
+        let device = medium::temporary(name, policy, place, bytes)?;
+        Target::volume(name, policy, device)
     }
 
     /// Removes what the runs made.
@@ -355,24 +326,6 @@ impl Target {
         }
         Ok(())
     }
-}
-
-/// A new volume in an unnamed file in `place`, so that nothing is left of it whatever happens.
-fn temporary(place: &Path, bytes: u64, nvm: Nvm) -> Result<Arc<dyn Device>> {
-    let shown = place.display();
-    let room = rustix::fs::statvfs(place).with_context(|| shown.to_string())?;
-    let room = room.f_bavail.saturating_mul(room.f_frsize);
-    let bytes = (room / 2).min(bytes);
-    if bytes < TEMPORARY_BYTES_MIN {
-        bail!("{shown} has no room for a temporary volume (512 MiB); name another --target");
-    }
-    let file = tempfile::tempfile_in(place)
-        .with_context(|| format!("{shown}: a temporary volume; name another --target"))?;
-    file.set_len(bytes / 4096 * 4096)?;
-    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    let device = nvm::open(open_file(Path::new(&path), OpenOptions::default())?, nvm)?;
-    FileSystem::format(device.clone(), &FormatOptions::default())?;
-    Ok(device)
 }
 
 impl Drop for Target {

@@ -27,7 +27,9 @@ use serde::Serialize;
 
 use crate::measure::{bar, f64_of};
 use crate::report::{self, Columns};
-use replay::{Run, Subject};
+use crate::target::options_of;
+pub(crate) use replay::Run;
+use replay::Subject;
 use trace::{Shape, Trace};
 
 /// `dure bench tpcc`.
@@ -127,7 +129,7 @@ struct Row {
 /// # Errors
 /// A trace that cannot be read, a call that fails.
 pub(crate) fn run(args: &Tpcc) -> Result<()> {
-    let runs = measure(args)?;
+    let runs = measure(args, &subjects(args))?;
     if let Some(path) = &args.svg {
         chart::draw(path, &runs)?;
     }
@@ -140,7 +142,8 @@ pub(crate) fn run(args: &Tpcc) -> Result<()> {
     Ok(())
 }
 
-fn measure(args: &Tpcc) -> Result<Vec<(&'static str, Vec<Run>)>> {
+/// All runs of each, the shortest first.
+fn measure(args: &Tpcc, subjects: &[Subject]) -> Result<Vec<(&'static str, Vec<Run>)>> {
     let trace = match &args.trace_file {
         Some(path) => {
             let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
@@ -156,7 +159,6 @@ fn measure(args: &Tpcc) -> Result<Vec<(&'static str, Vec<Run>)>> {
     };
     let warm_up = trace.calls.len() / 5;
     let disk = args.drive.0.map(|model| replay::faster(model, args.speed));
-    let subjects = subjects(args);
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); subjects.len()];
     let progress = bar(subjects.len(), args.repeat);
     for _ in 0..args.repeat {
@@ -176,21 +178,11 @@ fn measure(args: &Tpcc) -> Result<Vec<(&'static str, Vec<Run>)>> {
 
 /// The kinds of page cache.
 fn subjects(args: &Tpcc) -> Vec<Subject> {
-    let cache = u64::from(args.cache) << 20;
-    let interval = Duration::from_secs_f64(args.commit / f64::from(args.speed.get()));
-    let dram = MountOptions {
-        cache_bytes: cache,
-        commit_interval: interval,
-        ..MountOptions::default()
-    };
-    let mut nvram = MountOptions {
-        cache_bytes: cache / 2,
-        page_cache: Some(PageCaching::Nvram),
-        ..dram.clone()
-    };
-    nvram.nvram.bytes = Some(cache / 2);
+    let dram = in_dram(args, MountOptions::default());
+    let nvram = half_in_nvram(args, MountOptions::default());
     let mut synced = nvram.clone();
     synced.nvram.absorb = Some(NvramAbsorb::Sync);
+    let half = Some(half(args));
     let subject = |name, nvm_bytes, mount| Subject {
         name,
         nvm_bytes,
@@ -199,17 +191,60 @@ fn subjects(args: &Tpcc) -> Vec<Subject> {
     vec![
         subject("dram", None, dram.clone()),
         subject("dram, logs in NVM", Some(0), dram),
-        subject("nvram", Some(cache / 2), nvram),
-        subject("nvram, synced data", Some(cache / 2), synced),
+        subject("nvram", half, nvram),
+        subject("nvram, synced data", half, synced),
     ]
+}
+
+/// Bytes of half of the cache.
+fn half(args: &Tpcc) -> u64 {
+    u64::from(args.cache) << 19
+}
+
+fn in_dram(args: &Tpcc, mount: MountOptions) -> MountOptions {
+    MountOptions {
+        cache_bytes: 2 * half(args),
+        commit_interval: Duration::from_secs_f64(args.commit / f64::from(args.speed.get())),
+        ..mount
+    }
+}
+
+fn half_in_nvram(args: &Tpcc, mount: MountOptions) -> MountOptions {
+    let mut mount = MountOptions {
+        cache_bytes: half(args),
+        page_cache: Some(PageCaching::Nvram),
+        ..in_dram(args, mount)
+    };
+    mount.nvram.bytes = Some(half(args));
+    mount
+}
+
+/// All runs of volumes with these names and policies, the shortest first.
+///
+/// # Errors
+/// Policies that cannot be had, a call that fails.
+pub(crate) fn compare(
+    args: &Tpcc,
+    systems: &[(&'static str, &str)],
+) -> Result<Vec<(&'static str, Vec<Run>)>> {
+    let subject = |(name, policy): &(&'static str, &str)| {
+        let mount = options_of(name, policy)?;
+        let is_nvram = mount.page_cache == Some(PageCaching::Nvram);
+        anyhow::Ok(Subject {
+            name,
+            nvm_bytes: is_nvram.then(|| half(args)),
+            mount: match is_nvram {
+                true => half_in_nvram(args, mount),
+                false => in_dram(args, mount),
+            },
+        })
+    };
+    let subjects: Vec<Subject> = systems.iter().map(subject).collect::<Result<_>>()?;
+    measure(args, &subjects)
 }
 
 fn row(target: &'static str, runs: &[Run]) -> Row {
     let median = &runs[runs.len() / 2];
-    let seconds = |run: &Run| f64_of(run.total_ns) / 1e9;
-    let count = f64_of(u64::try_from(median.ns.len().max(1)).unwrap_or(u64::MAX));
-    let mean = median.ns.iter().map(|ns| f64_of(*ns)).sum::<f64>() / count;
-    let squares = median.ns.iter().map(|ns| (f64_of(*ns) - mean).powi(2));
     let at = |percent: usize| {
         let ns = median.ns.get(median.ns.len() * percent / 100);
         ns.map_or(0.0, |ns| f64_of(*ns) / 1e3)
@@ -220,14 +255,14 @@ fn row(target: &'static str, runs: &[Run]) -> Row {
         target,
         n: runs.len(),
         calls: median.ns.len(),
-        total_s: seconds(median),
-        total_min: runs.first().map_or(0.0, seconds),
-        total_max: runs.last().map_or(0.0, seconds),
-        mean_us: mean / 1e3,
-        deviation_us: (squares.sum::<f64>() / count).sqrt() / 1e3,
+        total_s: median.total_s(),
+        total_min: runs.first().map_or(0.0, Run::total_s),
+        total_max: runs.last().map_or(0.0, Run::total_s),
+        mean_us: median.mean_us(),
+        deviation_us: median.deviation_us(),
         p50_us: at(50),
         p99_us: at(99),
-        longest_ms: median.ns.last().map_or(0.0, |ns| f64_of(*ns) / 1e6),
+        longest_ms: median.longest_us() / 1e3,
         disk_reads,
         disk_writes,
         disk_flushes,
@@ -303,7 +338,8 @@ mod tests {
 
     #[test]
     fn all_kinds_do_the_same_calls_and_the_disk_is_spared() {
-        let runs = measure(&args(200)).unwrap();
+        let args = args(200);
+        let runs = measure(&args, &subjects(&args)).unwrap();
         let rows: Vec<Row> = runs.iter().map(|(name, runs)| row(name, runs)).collect();
         assert!(
             rows.iter()

@@ -18,6 +18,7 @@ use dure_pmem::Region;
 use dure_sync::{Arc, clock};
 
 use super::trace::{Call, Trace};
+use crate::measure::f64_of;
 use crate::micro::content;
 
 const PAGE: usize = BLOCK_BYTES;
@@ -35,7 +36,7 @@ pub(super) struct Subject {
 
 /// What a run took.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Run {
+pub(crate) struct Run {
     pub(super) total_ns: u64,
     /// Nanoseconds of each call, ascending.
     pub(super) ns: Vec<u64>,
@@ -45,6 +46,35 @@ pub(super) struct Run {
     pub(super) moved: u64,
     /// Times that there was no room for data in persistent memory.
     pub(super) refused: u64,
+}
+
+impl Run {
+    pub(crate) fn total_s(&self) -> f64 {
+        f64_of(self.total_ns) / 1e9
+    }
+
+    fn calls(&self) -> f64 {
+        f64_of(u64::try_from(self.ns.len().max(1)).unwrap_or(u64::MAX))
+    }
+
+    /// Of a call, as are those below.
+    pub(crate) fn mean_us(&self) -> f64 {
+        self.ns.iter().map(|ns| f64_of(*ns)).sum::<f64>() / self.calls() / 1e3
+    }
+
+    pub(crate) fn deviation_us(&self) -> f64 {
+        let mean = self.mean_us();
+        let squares = self.ns.iter().map(|ns| (f64_of(*ns) / 1e3 - mean).powi(2));
+        (squares.sum::<f64>() / self.calls()).sqrt()
+    }
+
+    pub(crate) fn shortest_us(&self) -> f64 {
+        self.ns.first().map_or(0.0, |ns| f64_of(*ns) / 1e3)
+    }
+
+    pub(crate) fn longest_us(&self) -> f64 {
+        self.ns.last().map_or(0.0, |ns| f64_of(*ns) / 1e3)
+    }
 }
 
 /// Replays the trace on a fresh volume, on a disk of this kind; only what is behind the first

@@ -147,6 +147,7 @@ fn inode_attributes(out: &mut Out<'_>, record: &AttributesRecord) -> Result<()> 
     line!(out, "  mode: {:07o}", record.mode.get())?;
     line!(out, "  uid: {}", record.uid.get())?;
     line!(out, "  gid: {}", record.gid.get())?;
+    line!(out, "  project: {}", record.project.get())?;
     line!(out, "  links: {}", record.nlink.get())?;
     line!(
         out,

@@ -32,8 +32,8 @@ impl Source {
             SuperBlock::open(&block, at)
         };
         let superblock = match read(0) {
-            Err(error @ Error::Medium { .. }) => return Err(error),
-            Err(first) => read(last).map_err(|_| first)?,
+            Err(error @ (Error::Unsupported { .. } | Error::Medium { .. })) => return Err(error),
+            Err(first) => read(last).map_err(|last| Error::of_superblocks(first, last))?,
             Ok(superblock) => superblock,
         };
         let layout = Layout::from_superblock(superblock)?;

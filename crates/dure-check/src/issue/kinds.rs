@@ -245,6 +245,36 @@ issues! {
         by: BlockUse,
     } => "block {block} is used by {by} and by something else";
 
+    /// The lists of blocks that clones share are damaged: a mount for writing refuses the volume.
+    Error SharedLost {
+        /// What is wrong.
+        why: String,
+    } => "the lists of shared blocks are damaged: {why}; a repair writes them anew";
+
+    /// Several slots name a block, and no list has it: it would be free when the first lets go.
+    Error SharedMissing {
+        /// The block.
+        block: u64,
+        /// The second owner.
+        by: BlockUse,
+    } => "block {block} is used by {by} and by something else, and is in no list of shared blocks";
+
+    /// Slots name a block, and the list that has it lacks them: it would be free too early.
+    Error SharedUnlisted {
+        /// The block.
+        block: u64,
+        /// How many slots.
+        count: u64,
+    } => "block {block}: the list of those who share it lacks {}", Count::of(*count, "slot");
+
+    /// A list says that slots name a block, and they do not: it would never be free.
+    Error SharedStale {
+        /// The block.
+        block: u64,
+        /// How many slots.
+        count: u64,
+    } => "block {block}: the list of those who share it has {} too many", Count::of(*count, "slot");
+
     /// A node image is not what it must be.
     Error NodeBad {
         /// The node.
@@ -341,6 +371,14 @@ issues! {
         /// What it must be.
         must: &'static str,
     } => "inode {ino}: {field} is {got:#x}, must be {must}";
+
+    /// An inode has a project on a volume that has none.
+    Error InodeProject {
+        /// The inode.
+        ino: Ino,
+        /// What it says.
+        project: u32,
+    } => "inode {ino} is of project {project}, but the volume has no projects";
 
     /// An inode counts its blocks wrongly.
     Error InodeBlocks {
@@ -523,6 +561,18 @@ issues! {
         /// Byte of the stream.
         offset: usize,
     } => "inode {ino}: no sound extended attribute at byte {offset} of the stream";
+
+    /// The limits of users and groups cannot be read: a mount does without.
+    Error QuotaLimits {
+        /// Why.
+        why: String,
+    } => "{why}: no limit counts until one is set, which writes all anew";
+
+    /// What users and groups have was stored wrongly when the volume was unmounted.
+    Error QuotaUsage {
+        /// What is wrong.
+        why: String,
+    } => "usage that the last unmount has stored: {why}";
 
     /// The target of a symlink holds NUL.
     Error LinkTarget {

@@ -237,7 +237,9 @@ pub(super) fn settle(edit: &mut Edit<'_, '_>, blocks: &BTreeSet<u64>) {
         let mut kept = false;
         for (ino, place, slot) in owners.remove(block).unwrap_or_default() {
             let is_its = slot.is_written() && crc_of(edit, *block) == Some(slot.crc.get());
-            if kept || !is_its {
+            // All those of clones have it.
+            let is_only = !edit.context.layout.superblock.has_clones();
+            if (kept && is_only) || !is_its {
                 punch(edit, ino, place);
             }
             kept |= is_its;

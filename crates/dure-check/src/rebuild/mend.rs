@@ -89,9 +89,15 @@ fn by_tables(kind: &IssueKind) -> bool {
             | K::SitCount { .. }
             | K::SitField { .. }
             | K::SummaryWrong { .. }
+            | K::SharedLost { .. }
+            | K::SharedMissing { .. }
+            | K::SharedUnlisted { .. }
+            | K::SharedStale { .. }
             | K::NotClean { .. }
             | K::LogHole { .. }
             | K::DataChecksum { .. }
+            | K::QuotaLimits { .. }
+            | K::QuotaUsage { .. }
             | K::Unreadable { .. }
     )
 }
@@ -170,6 +176,9 @@ fn correct(edit: &mut Edit<'_, '_>, work: &mut Work, kind: &IssueKind) -> bool {
         },
         K::InodeBlocks { ino, want, .. } => {
             edit.data(*ino, |data| data.head.blocks = U64::new(*want));
+        }
+        K::InodeProject { ino, .. } => {
+            edit.attributes(*ino, |record| record.project = U32::ZERO);
         }
         K::LinkCount { ino, want, .. } => {
             let want = if *ino == Ino::ROOT { 1 } else { *want };

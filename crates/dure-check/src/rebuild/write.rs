@@ -74,6 +74,8 @@ pub(super) fn run(edit: &mut Edit<'_, '_>, salvage: Salvage) -> Result<()> {
     let mut header = salvage.header;
     header.epoch += 1;
     header.checkpoint += 1;
+    // Usage that was stored for the next mount only does not count any more.
+    header.mounts.set(header.mounts.get().wrapping_add(1));
     header.state.set(STATE_CLEAN);
     header.snapshots.set(0);
     (header.nodes, header.inodes) = (0.into(), 0.into());

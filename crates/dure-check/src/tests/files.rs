@@ -1,5 +1,6 @@
 //! Inodes, block maps, attributes, orphans and the nodes they are made of.
 
+use dure_store::format::feature::PROJECTS;
 use dure_store::format::node::NodeKind;
 use dure_store::format::orphan::INTENT_DELETE;
 use dure_store::format::slot::Slot;
@@ -112,6 +113,18 @@ pub(super) const CASES: &[Case] = &[
             "error: inode 7: number in the data is 0x8, must be its own",
             "error: inode 63: data of a free inode is 0x1, must be zero",
         ],
+    },
+    Case {
+        kind: "InodeProject",
+        make: || {
+            let mut of_projects = TestVolume::new();
+            let superblock = of_projects.layout.superblock;
+            of_projects.layout.superblock = superblock.with(PROJECTS);
+            of_projects.edit(FIFO, |fifo| fifo.attributes.project.set(9));
+            assert_eq!(of_projects.write().issues(), Vec::<String>::new());
+            changed(|volume| volume.edit(FIFO, |fifo| fifo.attributes.project.set(9)))
+        },
+        expect: &["error: inode 7 is of project 9, but the volume has no projects"],
     },
     Case {
         kind: "InodeBlocks",

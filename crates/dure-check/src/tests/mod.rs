@@ -4,6 +4,7 @@
 mod aged;
 mod agreement;
 mod cases;
+mod clones;
 mod counters;
 mod directories;
 pub(crate) mod disk;
@@ -121,6 +122,12 @@ fn every_kind_of_issue_has_a_test() {
         "OrdinalTwice",   // directory/tests.rs
         "SnapshotBad",    // dure-fs/tests/it/hostile_snapshots.rs
         "SnapshotsLost",  // the same
+        "SharedLost",     // dure-fs/tests/it/hostile_clones.rs
+        "SharedMissing",  // the same
+        "SharedUnlisted", // the same
+        "SharedStale",    // the same
+        "QuotaLimits",    // dure-fs/src/file/tests/quotas.rs
+        "QuotaUsage",     // the same
         "MediumHead",     // media.rs
         "MediumStamp",    // media.rs
         "DataChecksum",   // a_page_that_changed_is_found_only_when_asked

@@ -15,7 +15,7 @@ use super::disk::{Disk, lines};
 use super::volume::{TestVolume, place::*};
 use crate::{CheckOptions, Repair, check};
 
-const SAFE: CheckOptions<'_> = CheckOptions {
+pub(super) const SAFE: CheckOptions<'_> = CheckOptions {
     repair: Repair::Safe,
     data: super::Data::Skip,
     progress: None,

@@ -33,6 +33,7 @@ pub fn undo(device: Arc<dyn Device>, file: &dyn UndoFile) -> Result<Undone, Undo
     let contents = contents(file)?;
     let region = Region::open(device);
     let layout = superblock::find(&region, &mut Report::default())?;
+    layout.superblock.expect_writable().map_err(volume)?;
     let (of_file, of_volume) = (contents.header.uuid, layout.superblock.uuid);
     let blocks = contents.header.total_blocks.get();
     if of_file != of_volume || blocks != layout.total_blocks {

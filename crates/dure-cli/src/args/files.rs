@@ -28,7 +28,7 @@ pub struct Paths {
     pub paths: Vec<PathBuf>,
 }
 
-/// `dure put` and `dure get`.
+/// `dure put`, `dure get` and `dure clone`.
 #[derive(Debug, clap::Args)]
 pub struct Copy {
     /// A block device or image file that is not mounted.

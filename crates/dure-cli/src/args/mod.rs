@@ -5,9 +5,11 @@ mod files;
 mod inspect;
 mod mkfs;
 mod mount;
+mod quota;
 mod scrub;
 mod sim;
 mod snapshot;
+mod stream;
 mod volume;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +21,7 @@ pub use files::{Copy, Ls, Mkdir, Paths, Rm};
 pub use inspect::{Demo, Dump, Structure};
 pub use mkfs::{Mkfs, NodeLog, NvmFile};
 pub use mount::{Mount, Umount};
+pub use quota::{Quota, QuotaList, QuotaProject, QuotaSet, QuotaVolume};
 pub use scrub::{Scrub, ScrubPause, ScrubStart, ScrubStatus};
 pub use sim::{
     Mechanism, Media, Sim, SimCalibrate, SimConflicts, SimCrash, SimExperiments, SimExplain,
@@ -26,9 +29,10 @@ pub use sim::{
 };
 pub use snapshot::{
     Snapshot, SnapshotCreate, SnapshotDelete, SnapshotDiff, SnapshotList, SnapshotMount,
-    SnapshotRename,
+    SnapshotRename, SnapshotRestore,
 };
-pub use volume::{Info, Resize, Top, Trim};
+pub use stream::{Receive, Send};
+pub use volume::{Info, Resize, Top, Trim, Upgrade};
 
 /// A many-core file system in user space that loses nothing in a crash.
 #[derive(Debug, Parser)]
@@ -59,9 +63,21 @@ pub enum Command {
     /// Let a volume use more room, mounted or not.
     #[command(after_long_help = volume::RESIZE_HELP)]
     Resize(Resize),
+    /// Turn on features of a volume that is not mounted.
+    #[command(after_long_help = volume::UPGRADE_HELP)]
+    Upgrade(Upgrade),
     /// Take, list, delete and rename snapshots of a volume, mounted or not.
     #[command(subcommand, after_long_help = snapshot::HELP)]
     Snapshot(Snapshot),
+    /// Limit what users, groups and projects have on a volume, mounted or not.
+    #[command(subcommand, after_long_help = quota::HELP)]
+    Quota(Quota),
+    /// Write a snapshot as a stream of bytes: everything, or what differs from an older one.
+    #[command(after_long_help = stream::SEND_HELP)]
+    Send(Send),
+    /// Make a volume like a snapshot that was sent, and take that snapshot of it.
+    #[command(after_long_help = stream::RECEIVE_HELP)]
+    Receive(Receive),
     /// Read everything that a mounted volume holds, in idle time, and compare it with its checksums.
     #[command(subcommand, after_long_help = scrub::HELP)]
     Scrub(Scrub),
@@ -79,6 +95,8 @@ pub enum Command {
     Put(Copy),
     /// Copy files and trees of a volume to the host.
     Get(Copy),
+    /// Copy files and trees within a volume that is not mounted, sharing their blocks.
+    Clone(Copy),
     /// Remove files, or trees with --recursive, from a volume.
     Rm(Rm),
     /// Make directories in a volume.
@@ -108,14 +126,18 @@ impl Command {
             Command::Undo(args) => &args.volume,
             Command::Rescue(args) => &args.volume,
             Command::Resize(args) => &args.volume,
+            Command::Upgrade(args) => &args.volume,
             Command::Snapshot(args) => args.volume(),
+            Command::Quota(args) => args.volume(),
+            Command::Send(args) => &args.volume,
+            Command::Receive(args) => return args.volume.as_deref(),
             Command::Scrub(args) => args.volume(),
             Command::Trim(args) => &args.volume,
             Command::Info(args) => &args.volume,
             Command::Top(args) => &args.volume,
             Command::Ls(args) => &args.volume,
             Command::Cat(args) => &args.volume,
-            Command::Put(args) | Command::Get(args) => &args.volume,
+            Command::Put(args) | Command::Get(args) | Command::Clone(args) => &args.volume,
             Command::Rm(args) => &args.volume,
             Command::Mkdir(args) => &args.volume,
             Command::Dump(args) => &args.volume,

@@ -17,6 +17,15 @@ A line for each path: \"+\" only later, \"-\" only before, \"M\" modified (conte
 directory), \"R OLD -> NEW\" renamed; of a renamed directory, what is below it is shown only if it changed, too. \
 A file that another one replaced under its name is \"M\". Bytes that do not print are shown as \\xNN.";
 
+const RESTORE_HELP: &str = "\
+The volume must not be mounted. The files as they are now are kept as snapshot \"before-NAME\": restore that to have \
+them back, delete it to have the room. Only what differs is written; files that are the same keep their inodes. After \
+a crash or an error the files are a mixture; the same command goes on, and the volume is mounted with -o ro only \
+until it is done.
+
+If the snapshot was received, increments of it are taken again afterwards, also where a stream was half received; \
+they then need the snapshot \"restored-NAME\".";
+
 /// `dure snapshot`.
 #[derive(Debug, Subcommand)]
 pub enum Snapshot {
@@ -30,6 +39,9 @@ pub enum Snapshot {
     Delete(SnapshotDelete),
     /// Give a snapshot another name.
     Rename(SnapshotRename),
+    /// Make the files those of a snapshot again.
+    #[command(after_long_help = RESTORE_HELP)]
+    Restore(SnapshotRestore),
     /// Show a snapshot of a mounted volume in a directory, until that is unmounted.
     Mount(SnapshotMount),
 }
@@ -43,6 +55,7 @@ impl Snapshot {
             Snapshot::Diff(args) => &args.volume,
             Snapshot::Delete(args) => &args.volume,
             Snapshot::Rename(args) => &args.volume,
+            Snapshot::Restore(args) => &args.volume,
             Snapshot::Mount(args) => &args.volume,
         }
     }
@@ -102,6 +115,15 @@ pub struct SnapshotRename {
     pub name: String,
     /// What it is to be called.
     pub to: String,
+}
+
+/// `dure snapshot restore`.
+#[derive(Debug, clap::Args)]
+pub struct SnapshotRestore {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+    /// The snapshot.
+    pub name: String,
 }
 
 /// `dure snapshot mount`.

@@ -15,6 +15,29 @@ again. A volume on several media does not grow, and one in persistent memory not
 The new tables are written behind the old end of the volume, then one block makes them count: a crash leaves \
 the volume with the old or with the new size.";
 
+pub(super) const UPGRADE_HELP: &str = "\
+A volume of version 4 is mounted as it is by this dure and every later one: nobody has to upgrade. A feature is \
+turned on when it is first used, and from then on a dure that does not know it refuses the volume by name. An \
+upgrade turns it on before that, at a time of your choice. It cannot be turned off again.
+
+Only the superblock is written. A crash leaves the features off or on.";
+
+/// `dure upgrade`.
+#[derive(Debug, clap::Args)]
+pub struct Upgrade {
+    /// A block device or image file that is not mounted.
+    pub volume: PathBuf,
+    /// Show all features, and change nothing.
+    #[arg(long)]
+    pub list: bool,
+    /// Turn on this one; may be given again [default: all that can be].
+    #[arg(long = "feature", value_name = "NAME", conflicts_with = "list")]
+    pub features: Vec<String>,
+    /// Its persistent memory.
+    #[command(flatten)]
+    pub regions: Regions,
+}
+
 /// `dure resize`.
 #[derive(Debug, clap::Args)]
 pub struct Resize {

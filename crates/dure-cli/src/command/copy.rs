@@ -1,4 +1,4 @@
-//! `dure put` and `dure get`: whole trees, with everything that belongs to them.
+//! `dure put`, `dure get` and `dure clone`: whole trees, with everything that belongs to them.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,18 @@ pub(crate) fn put(args: &Copy) -> Result<u8> {
     // What was copied before an error stays, whole.
     volume::close(&volume, &args.volume)?;
     report(args, &copied?);
+    Ok(exit::OK)
+}
+
+pub(crate) fn clone(args: &Copy) -> Result<u8> {
+    let volume = volume::open(&args.volume, Access::Write)?;
+    let session = volume.root();
+    let into = |path: &Path| session.metadata(path).is_ok_and(|data| data.is_dir());
+    let cloned = copy(args, into, |copies, step| {
+        tree::clone_all(&session, copies, step)
+    });
+    volume::close(&volume, &args.volume)?;
+    report(args, &cloned?);
     Ok(exit::OK)
 }
 

@@ -6,8 +6,10 @@ use anyhow::{Context, Result};
 use dure_bench::say;
 use dure_block::count::Count;
 use dure_block::nvm::Nvm;
+use dure_fs::format::feature::{FEATURES, FlagSet};
 use dure_fs::format::media::{Medium, MediumKind};
 use dure_fs::format::sit::SegmentUse;
+use dure_fs::format::superblock::SuperBlock;
 use dure_fs::{Layout, VolumeInfo};
 
 use crate::args::Info;
@@ -165,6 +167,7 @@ fn rows(info: &VolumeInfo) -> Vec<Row> {
             layout.superblock.version.get().into(),
             None,
         ),
+        features(&layout.superblock),
         ("state", info.state.name().into(), None),
         ("mounts", info.mounts.into(), None),
         ("epoch", info.epoch.into(), None),
@@ -179,6 +182,7 @@ fn rows(info: &VolumeInfo) -> Vec<Row> {
         ("blocks used", info.blocks_used),
         ("blocks in logs", info.blocks_in_logs),
         ("blocks of snapshots", info.blocks_of_snapshots),
+        ("blocks spared by clones", info.blocks_spared),
         ("blocks free", info.blocks_free),
     ] {
         rows.push(blocks(key, count));
@@ -186,6 +190,19 @@ fn rows(info: &VolumeInfo) -> Vec<Row> {
     rows.push(("snapshots", info.snapshots.len().into(), None));
     rows.extend(media(layout));
     rows
+}
+
+/// Those that it has; of the ones that this dure does not know, names or numbers.
+fn features(superblock: &SuperBlock) -> Row {
+    let known = FEATURES.iter().filter(|one| superblock.has(**one));
+    let mut names: Vec<String> = known.map(|one| one.name.to_owned()).collect();
+    let sets = [FlagSet::RoCompat, FlagSet::Compat];
+    names.extend(sets.into_iter().flat_map(|set| superblock.unknown(set)));
+    let shown = match names.join(", ") {
+        none if none.is_empty() => "none".to_owned(),
+        names => names,
+    };
+    ("features", names.into(), Some(shown))
 }
 
 /// The NUMA node of persistent memory.

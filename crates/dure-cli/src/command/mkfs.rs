@@ -277,7 +277,14 @@ fn format(
 
 /// A device that holds anything but zeroes in its first 64 KiB holds something.
 fn refuse_to_overwrite(path: &Path, device: &Arc<dyn Device>) -> Result<()> {
-    if let Ok(old) = VolumeInfo::read(device.clone()) {
+    let old = VolumeInfo::read(device.clone());
+    if let Err(error @ dure_fs::Error::Unsupported { .. }) = &old {
+        bail!(
+            "{}: is not empty ({error}); give --force to overwrite it",
+            path.display()
+        );
+    }
+    if let Ok(old) = old {
         let label = match old.label() {
             label if label.is_empty() => String::new(),
             label => format!(" labelled '{label}'"),

@@ -14,6 +14,8 @@ pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod project;
+pub(crate) mod quota;
 pub(crate) mod rescue;
 pub(crate) mod resize;
 pub(crate) mod rm;
@@ -23,7 +25,9 @@ pub(crate) mod sim;
 #[cfg(not(dure_backend = "sim"))]
 pub(crate) mod simulated;
 pub(crate) mod snapshot;
+pub(crate) mod stream;
 pub(crate) mod top;
 pub(crate) mod trim;
 pub(crate) mod umount;
 pub(crate) mod undo;
+pub(crate) mod upgrade;

@@ -49,6 +49,13 @@ fn unmounted(path: &Path, bytes: Option<u64>) -> Result<Grown> {
     let at = || path.display().to_string();
     // What is no volume is not made larger.
     let info = VolumeInfo::read(volume::device(path, Access::Read)?).with_context(at)?;
+    if info.first_superblock_is_damaged {
+        // The last one is found where the image ends now.
+        bail!(
+            "{}: the first superblock is damaged; `dure check --repair` mends it",
+            at()
+        );
+    }
     let device = volume::file_device(path, Access::Write)?;
     let sizes = Sizes {
         layout: &info.layout,

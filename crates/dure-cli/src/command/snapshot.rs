@@ -9,7 +9,7 @@ use dure_block::count::Count;
 use dure_fs::{FileSystem, MountOptions, SnapshotInfo, VolumeInfo};
 
 use crate::args::Snapshot;
-use crate::command::changes;
+use crate::command::{changes, stream};
 use crate::exit;
 use crate::live::client::Client;
 use crate::live::wire::{Reply, Request, SnapshotRow, SnapshotTask};
@@ -36,6 +36,7 @@ pub(crate) fn run(args: &Snapshot) -> Result<u8> {
             let (name, to) = (args.name.clone(), args.to.clone());
             work(&args.volume, &[SnapshotTask::Rename { name, to }])?;
         }
+        Snapshot::Restore(args) => stream::restore(args)?,
         Snapshot::Mount(args) => {
             dure_fuse::mount::directory(&args.directory)?;
             let directory = args.directory.canonicalize()?;
@@ -70,14 +71,20 @@ pub(crate) struct Found {
 /// Finds the server of a volume, given by where it lies or is mounted, and writes to it what the
 /// kernel holds: that was acknowledged, too.
 pub(crate) fn server(volume: &Path) -> Result<Found> {
+    let (found, mount) = find(volume)?;
+    if let (Some(_), Some(mount)) = (&found.client, &mount) {
+        flush(&mount.directory)?;
+    }
+    Ok(found)
+}
+
+/// Finds the server of a volume, given by where it lies or is mounted, and its mount.
+pub(crate) fn find(volume: &Path) -> Result<(Found, Option<mounts::Listed>)> {
     let mount = mounts::on(volume).or_else(|| mounts::of(volume));
     let path = mount.as_ref().map_or(volume, |mount| &mount.source);
     let client = Client::connect(path)?;
-    if let (Some(_), Some(mount)) = (&client, &mount) {
-        flush(&mount.directory)?;
-    }
     let path = path.to_owned();
-    Ok(Found { path, client })
+    Ok((Found { path, client }, mount))
 }
 
 /// Lets the server of a mounted volume show a snapshot.
@@ -122,7 +129,14 @@ fn unmounted(path: &Path, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
     }
     let device = volume::device(path, Access::Write)?;
     let fs = FileSystem::open(device, MountOptions::default()).with_context(at)?;
-    let done = tasks.iter().try_for_each(|task| perform(&fs, task));
+    let creates = tasks
+        .iter()
+        .any(|task| matches!(task, SnapshotTask::Create { .. }));
+    let allowed = match creates {
+        true => volume::whole(&fs, path),
+        false => Ok(()),
+    };
+    let done = allowed.and_then(|()| tasks.iter().try_for_each(|task| perform(&fs, task)));
     let rows = rows(&fs);
     fs.close().with_context(at)?;
     done.with_context(at)?;

@@ -18,6 +18,8 @@ pub(crate) fn run(args: &Trim) -> Result<u8> {
     let at = || path.display().to_string();
     let device = volume::device(path, Access::Write)?;
     let info = VolumeInfo::read(device.clone()).with_context(at)?;
+    // What it does not know may be in blocks that it takes for free.
+    info.layout.superblock.expect_writable().with_context(at)?;
     if info.state != VolumeState::Clean {
         bail!(
             "{}: it was not unmounted, and its logs may name blocks that count as free; mount and \

@@ -130,6 +130,17 @@ impl Client {
         }
     }
 
+    /// What comes behind the last reply, of which any part may take so long.
+    ///
+    /// # Errors
+    /// Those of the connection.
+    pub(crate) fn into_bytes(self, at_most: Duration) -> Result<BufReader<UnixStream>> {
+        let stream = self.stream.get_ref();
+        let set = stream.set_read_timeout(Some(at_most));
+        set.with_context(|| self.volume.display().to_string())?;
+        Ok(self.stream)
+    }
+
     /// Sends a request; [`Client::wait`] tells when it is done.
     ///
     /// # Errors

@@ -1,10 +1,12 @@
 //! The listening side, in the process that serves a mount.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::ControlFlow;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use dure::stream::Sender;
 use dure_block::Device;
 use dure_fs::FileSystem;
 use dure_fuse::{GrowError, MountedVolume};
@@ -14,12 +16,12 @@ use dure_sync::{Arc, Condvar, Mutex, clock, thread};
 use super::scrub::Scrubs;
 use super::snapshots::SnapshotMounts;
 use super::wire::{
-    Grown, Mounted, Reply, Request, ScrubReport, ScrubTask, Snapshot, SnapshotRow, SnapshotTask,
-    TraceLine,
+    Grown, Mounted, QuotaRow, QuotaTask, Reply, Request, ScrubReport, ScrubTask, Snapshot,
+    SnapshotRow, SnapshotTask, TraceLine,
 };
 use crate::command::changes::{self, ChangeRow};
 use crate::command::resize::Sizes;
-use crate::command::snapshot;
+use crate::command::{project, quota, snapshot};
 use crate::log::{self, Level};
 
 /// Connections at a time.
@@ -105,6 +107,97 @@ impl Observed {
         // Before it is asked for: no growth replaces it meanwhile.
         let _use = self.snapshot_mounts.begin_use()?;
         changes::batches(&self.volume.file_system(), names, send)
+    }
+
+    /// Answers with a snapshot as a stream, until the server ends. An error in the middle is in the
+    /// stream.
+    fn send(
+        &self,
+        stream: &UnixStream,
+        (name, from): (&str, Option<&str>),
+        is_ending: &AtomicBool,
+    ) -> Result<()> {
+        // Before it is asked for: no growth replaces it meanwhile.
+        let opened = self.snapshot_mounts.begin_use().and_then(|in_use| {
+            let sender = Sender::open(&self.volume.file_system(), name, from)?;
+            Ok((in_use, sender))
+        });
+        let (_use, sender) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return answer(stream, &done(Err(error))),
+        };
+        answer(stream, &Reply::Sending)?;
+        let mut out = stream;
+        // Acquire: pairs with the Release in `drop`.
+        sender.send(&mut out, &mut |_| match is_ending.load(Ordering::Acquire) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })?;
+        Ok(())
+    }
+
+    /// Does this to the quotas; what users and groups have then. What is switched on counts from a mount
+    /// on: the volume is mounted again.
+    fn do_quotas(&self, task: Option<QuotaTask>) -> Result<Vec<QuotaRow>> {
+        let file_system = self.volume.file_system();
+        let is_off = !file_system.has_quotas();
+        match task {
+            // Data loss without: write(2) succeeds for all that the kernel collects, and what is above a
+            // hard limit is dropped later.
+            Some(QuotaTask::Enable) if is_off && self.volume.kernel_collects() => bail!(
+                "the kernel collects the writes of this mount, so write(2) could not say that a quota is \
+                 used up; mount with -o writethrough, or unmount and enable quotas then"
+            ),
+            Some(QuotaTask::Enable) if is_off => {
+                file_system.switch_quotas_on()?;
+                drop(file_system);
+                self.scrubs.apart(&self.volume, || self.mount_again())?;
+            }
+            Some(task) => quota::perform(&file_system, task)?,
+            None => return quota::rows(&file_system),
+        }
+        Ok(Vec::new())
+    }
+
+    /// Gives a directory a project, or asks for it, until the server ends; tells how far that is.
+    fn do_project(
+        &self,
+        stream: &UnixStream,
+        (directory, id): (&str, Option<u32>),
+        is_ending: &AtomicBool,
+    ) -> Result<()> {
+        // Before it is asked for: no growth replaces it meanwhile.
+        let _use = self.snapshot_mounts.begin_use()?;
+        let file_system = self.volume.file_system();
+        // A client that goes away stops it. Acquire: pairs with the Release in `drop`.
+        project::perform(&file_system, directory, id, &mut |id, inodes| {
+            let told = answer(stream, &Reply::Project { id, inodes });
+            told.is_ok() && !is_ending.load(Ordering::Acquire)
+        })
+    }
+
+    /// Mounts the volume anew, while files stay open.
+    fn mount_again(&self) -> Result<()> {
+        let later = "quotas are on from the next mount on: it cannot be mounted again by itself";
+        let Some(grows) = &self.grows else {
+            bail!(later);
+        };
+        let snapshots = self.volume.file_system().snapshots();
+        let _growth = self
+            .snapshot_mounts
+            .begin_growth(&snapshots)
+            .context(later)?;
+        let Some(device) = grows.device.reopened(None)? else {
+            bail!(later);
+        };
+        self.volume.mount_again(device).inspect_err(|error| {
+            if matches!(error, GrowError::NotMounted(_)) {
+                log::said(Level::Error, &error.to_string());
+            }
+        })?;
+        self.since_ns
+            .store(clock::monotonic_ns(), Ordering::Relaxed);
+        Ok(())
     }
 
     fn mount_snapshot(&self, name: &str, directory: &str) -> Result<()> {
@@ -311,6 +404,11 @@ fn done(result: Result<()>) -> Reply {
     }
 }
 
+/// What was asked for, or why not.
+fn or_why<T>(result: Result<T>, reply: impl FnOnce(T) -> Reply) -> Reply {
+    result.map_or_else(|error| done(Err(error)), reply)
+}
+
 /// The events from these on, if there is a trace.
 fn traced(file_system: &FileSystem, from: &[u64]) -> Reply {
     match file_system.trace() {
@@ -324,6 +422,18 @@ fn traced(file_system: &FileSystem, from: &[u64]) -> Reply {
         }
         _ => Reply::Tracing { is_on: false },
     }
+}
+
+/// Starts the trace, if there is one; whether it is on.
+fn start_trace(fs: &FileSystem, events_per_core: usize, tracing: &mut Option<Tracing>) -> bool {
+    let Some(trace) = fs.trace() else {
+        return false;
+    };
+    tracing.get_or_insert_with(|| {
+        trace.start(events_per_core);
+        Tracing(fs.clone())
+    });
+    true
 }
 
 /// Keeps the trace on while a connection wants it.
@@ -351,33 +461,38 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
         let file_system = shared.observed.volume.file_system();
         let reply = match serde_json::from_slice(&line) {
             Ok(Request::Snapshot) => Reply::Snapshot(Box::new(shared.observed.snapshot())),
-            Ok(Request::StartTrace { events_per_core }) => match file_system.trace() {
-                Some(trace) => {
-                    tracing.get_or_insert_with(|| {
-                        trace.start(events_per_core);
-                        Tracing(file_system.clone())
-                    });
-                    Reply::Tracing { is_on: true }
-                }
-                None => Reply::Tracing { is_on: false },
-            },
+            Ok(Request::StartTrace { events_per_core }) => {
+                let is_on = start_trace(&file_system, events_per_core, &mut tracing);
+                Reply::Tracing { is_on }
+            }
             Ok(Request::Trace { from }) => traced(&file_system, &from),
             Ok(Request::Sync) => done(file_system.sync().map_err(Into::into)),
             Ok(Request::Grow { bytes }) => {
                 drop(file_system);
-                match shared.observed.grow_apart(bytes) {
-                    Ok(grown) => Reply::Grown(grown),
-                    Err(error) => done(Err(error)),
-                }
+                or_why(shared.observed.grow_apart(bytes), Reply::Grown)
             }
-            Ok(Request::Snapshots { tasks }) => match shared.observed.do_all(&tasks) {
-                Ok(list) => Reply::Snapshots { list },
-                Err(error) => done(Err(error)),
-            },
+            Ok(Request::Snapshots { tasks }) => {
+                let list = shared.observed.do_all(&tasks);
+                or_why(list, |list| Reply::Snapshots { list })
+            }
+            Ok(Request::Quotas { task }) => {
+                drop(file_system);
+                let list = shared.observed.do_quotas(task);
+                or_why(list, |list| Reply::Quotas { list })
+            }
+            Ok(Request::Project { directory, id }) => {
+                let (observed, is_ending) = (&shared.observed, &shared.is_ending);
+                done(observed.do_project(stream, (&directory, id), is_ending))
+            }
             Ok(Request::Changes { from, to }) => {
                 let names = (from.as_str(), to.as_deref());
                 let mut send = |list| answer(stream, &Reply::Changes { list });
                 done(shared.observed.tell_changes(names, &mut send))
+            }
+            Ok(Request::Send { name, from }) => {
+                drop(file_system);
+                let names = (name.as_str(), from.as_deref());
+                return shared.observed.send(stream, names, &shared.is_ending);
             }
             Ok(Request::MountSnapshot { name, directory }) => {
                 done(shared.observed.mount_snapshot(&name, &directory))

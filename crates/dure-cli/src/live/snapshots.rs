@@ -142,7 +142,9 @@ impl SnapshotMounts {
         self.end_unused(snapshots);
         let mut uses = self.uses.lock();
         if !uses.mounts.is_empty() || uses.others > 0 || uses.is_growing {
-            bail!("cannot grow while its snapshots are mounted or read; unmount these first");
+            bail!(
+                "cannot grow while its snapshots are mounted or read, or a directory becomes a project; unmount these first"
+            );
         }
         uses.is_growing = true;
         drop(uses);

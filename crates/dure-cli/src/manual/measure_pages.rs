@@ -55,6 +55,20 @@ pub(super) const PAGES: &[Page] = &[
         STATUS,
     ),
     page(
+        "bench compare",
+        &[
+            (
+                "The figures of Z-Journal on this machine, as a page to look at",
+                "dure bench compare --paper zjournal --html zjournal.html",
+            ),
+            (
+                "One of them, briefly",
+                "dure bench compare --paper blk-mq --figure 001-3 --threads 2 --seconds 0.1 --repeat 3",
+            ),
+        ],
+        STATUS,
+    ),
+    page(
         "bench journal",
         &[(
             "Two policies of the journal on a device with a slow flush",

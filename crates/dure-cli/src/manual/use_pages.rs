@@ -167,6 +167,18 @@ pub(super) const PAGES: &[Page] = &[
         STATUS,
     ),
     page(
+        "upgrade",
+        &[
+            (
+                "What a volume has, and could have",
+                "dure upgrade --list v.img",
+            ),
+            ("Turn on one feature", "dure upgrade --feature clones v.img"),
+            ("Turn on all", "dure upgrade v.img"),
+        ],
+        STATUS,
+    ),
+    page(
         "snapshot",
         &[
             ("Before an upgrade", "dure snapshot create /srv/data before"),
@@ -219,11 +231,116 @@ pub(super) const PAGES: &[Page] = &[
         STATUS,
     ),
     page(
+        "snapshot restore",
+        &[(
+            "All files as they were, and back",
+            "dure snapshot create v.img monday && dure snapshot restore v.img monday && \
+             dure snapshot restore v.img before-monday",
+        )],
+        STATUS,
+    ),
+    page(
         "snapshot mount",
         &[(
             "Copy a file back",
             "dure snapshot mount /srv/data monday m && cp m/file /srv/data && dure umount m",
         )],
+        STATUS,
+    ),
+    page(
+        "quota",
+        &[
+            ("Count from now on", "dure quota enable /srv/data"),
+            (
+                "10 GiB for a user, up to 12 GiB for a week",
+                "dure quota set /srv/data --user 1000 --soft 10G --hard 12G",
+            ),
+            ("Usage and limits", "dure quota list /srv/data"),
+        ],
+        STATUS,
+    ),
+    page(
+        "quota enable",
+        &[("Of a mounted volume", "dure quota enable /srv/data")],
+        STATUS,
+    ),
+    page(
+        "quota disable",
+        &[("Without any limit again", "dure quota disable /srv/data")],
+        STATUS,
+    ),
+    page(
+        "quota set",
+        &[
+            (
+                "A group, never more than 100 GiB",
+                "dure quota set /srv/data --group 100 --hard 100G",
+            ),
+            (
+                "A user, by name",
+                "dure quota set /srv/data --user $(id -u alice) --hard-inodes 100000",
+            ),
+            (
+                "No limit of bytes any more",
+                "dure quota set /srv/data --user 1000 --soft 0 --hard 0",
+            ),
+        ],
+        STATUS,
+    ),
+    page(
+        "quota project",
+        &[
+            (
+                "A directory with all below it",
+                "dure quota project v.img /tree 7",
+            ),
+            (
+                "What it may have, once quotas are on",
+                "dure quota set /srv/data --project 7 --hard 10G",
+            ),
+            (
+                "Of what project a directory is",
+                "dure quota project v.img /tree",
+            ),
+            ("None any more", "dure quota project v.img /tree 0"),
+        ],
+        STATUS,
+    ),
+    page(
+        "quota list",
+        &[(
+            "For a program",
+            "dure quota enable v.img && dure quota list --json v.img",
+        )],
+        STATUS,
+    ),
+    page(
+        "send",
+        &[
+            (
+                "A snapshot, to a file",
+                "dure snapshot create v.img monday && dure send v.img monday > monday.stream",
+            ),
+            (
+                "What differs from it, to another machine",
+                "dure send /srv/data tuesday --from monday | ssh backup dure receive /dev/sdX1",
+            ),
+        ],
+        STATUS,
+    ),
+    page(
+        "receive",
+        &[
+            (
+                "A copy of a snapshot",
+                "dure mkfs copy.img --size 64M && dure snapshot create v.img monday && \
+                 dure send v.img monday | dure receive copy.img",
+            ),
+            (
+                "A stream in a file: whether it is whole",
+                "dure send v.img monday > monday.stream && dure receive --check < monday.stream",
+            ),
+        ],
         STATUS,
     ),
     page(
@@ -292,6 +409,14 @@ pub(super) const PAGES: &[Page] = &[
         &[(
             "A file to the host, under another name",
             "dure get v.img /note copied",
+        )],
+        STATUS,
+    ),
+    page(
+        "clone",
+        &[(
+            "A tree, which takes no room",
+            "dure clone v.img /tree /copy",
         )],
         STATUS,
     ),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use crate::program::{printed, text, volume};
+use crate::program::{printed, refused, text, volume};
 
 /// Each source had a map of its own, and the second name became a second file.
 #[test]
@@ -28,4 +28,35 @@ fn hard_links_between_sources_stay_hard_links() {
     printed(&["get", "-q", text(&image), "/a", "/b", text(&path("out"))]);
     let inode = |name: &str| fs::metadata(path("out").join(name)).unwrap().ino();
     assert_eq!(inode("a"), inode("b"));
+}
+
+/// A clone is the tree, with its links, and takes no room; what is written to it leaves the source.
+#[test]
+fn a_tree_is_cloned_within_a_volume() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir_all(path("tree/deep")).unwrap();
+    let content: Vec<u8> = (0..300_000_u32).map(|n| n.to_le_bytes()[1]).collect();
+    fs::write(path("tree/deep/large"), &content).unwrap();
+    fs::hard_link(path("tree/deep/large"), path("tree/link")).unwrap();
+    std::os::unix::fs::symlink("deep/large", path("tree/symbolic")).unwrap();
+    let image = text(&image);
+    printed(&["put", "-q", image, text(&path("tree")), "/tree"]);
+    let said = printed(&["clone", image, "/tree", "/copy"]);
+    assert!(said.contains("5 files and directories"), "{said}");
+    let info = printed(&["info", image]);
+    let spared = info.lines().find(|line| line.contains("spared by clones"));
+    assert!(spared.is_some_and(|line| line.contains("74")), "{info}");
+    fs::write(path("new"), "sown").unwrap();
+    printed(&["put", "-q", image, text(&path("new")), "/copy/deep/large"]);
+    printed(&["rm", "-r", image, "/tree"]);
+    printed(&["get", "-q", image, "/copy", text(&path("out"))]);
+    assert!(fs::read(path("out/link")).unwrap() == content);
+    assert_eq!(fs::read(path("out/deep/large")).unwrap(), b"sown");
+    let target = fs::read_link(path("out/symbolic")).unwrap();
+    assert_eq!(target.to_str(), Some("deep/large"));
+    let said = refused(&["clone", image, "/copy", "/copy/deep/again"]);
+    assert!(said.contains("into itself"), "{said}");
+    printed(&["check", image]);
 }

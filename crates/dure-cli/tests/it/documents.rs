@@ -33,6 +33,8 @@ fn run(line: &str, folder: &Path) {
     let path = format!("{}:{}", names.display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("sh");
     shell.args(["-e", "-c", line]).env("PATH", &path);
+    // Not where servers of this machine have theirs.
+    shell.env("STATE_DIRECTORY", folder.join("state"));
     let output = shell.current_dir(folder).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{line}\n{errors}");

@@ -50,12 +50,20 @@ const CASES: &[(&str, u8)] = &[
     ("resize v.img 128M", 0),
     ("resize v.img 16M", 1),
     ("resize v.img nonsense", 2),
+    ("upgrade --list v.img", 0),
+    ("upgrade v.img", 0),
+    ("upgrade --feature nonsense v.img", 1),
+    ("upgrade", 2),
     ("snapshot list v.img", 0),
     ("snapshot list zero.img", 1),
     ("snapshot list", 2),
     ("snapshot create v.img one", 0),
     ("snapshot create v.img one", 1),
     ("snapshot create v.img", 2),
+    ("snapshot restore v.img one", 0),
+    ("snapshot restore v.img none", 1),
+    ("snapshot restore v.img", 2),
+    ("snapshot delete v.img before-one", 0),
     ("snapshot rename v.img one two", 0),
     ("snapshot rename v.img one two", 1),
     ("snapshot rename v.img one", 2),
@@ -67,6 +75,32 @@ const CASES: &[(&str, u8)] = &[
     ("snapshot delete v.img two", 0),
     ("snapshot delete v.img two", 1),
     ("snapshot delete v.img", 2),
+    ("snapshot create v.img sent", 0),
+    ("quota enable v.img", 0),
+    ("quota enable zero.img", 1),
+    ("quota set v.img --user 7 --hard 10M", 0),
+    ("quota set v.img --user 7 --soft 11M", 1),
+    ("quota set v.img --user 0 --hard 10M", 2),
+    ("quota set v.img --user 7", 2),
+    ("quota set v.img --project 7 --hard 10M", 0),
+    ("quota set v.img --project 0 --hard 10M", 2),
+    ("quota project v.img / 7", 0),
+    ("quota project v.img /", 0),
+    ("quota project v.img /none 7", 1),
+    ("quota project v.img / -1", 2),
+    ("quota list v.img", 0),
+    ("quota disable v.img", 0),
+    ("quota list v.img", 1),
+    ("quota disable zero.img", 1),
+    ("send v.img sent", 0),
+    ("send v.img none", 1),
+    ("send v.img", 2),
+    ("mkfs copy.img --size 64M", 0),
+    ("receive copy.img < sent", 0),
+    ("receive --check < sent", 0),
+    ("receive copy.img < file", 1),
+    ("receive --check < file", 1),
+    ("receive --check v.img", 2),
     ("scrub start v.img", 8),
     ("scrub start", 16),
     ("scrub status v.img", 8),
@@ -84,6 +118,9 @@ const CASES: &[(&str, u8)] = &[
     ("put -q v.img file /", 0),
     ("put -q v.img no-such /", 1),
     ("put v.img /", 2),
+    ("clone -q v.img /file /again", 0),
+    ("clone -q v.img /no-such /again", 1),
+    ("clone v.img /", 2),
     ("cat v.img /file", 0),
     ("cat v.img /", 1),
     ("get -q v.img /file got", 0),
@@ -129,6 +166,11 @@ const CASES: &[(&str, u8)] = &[
         0,
     ),
     ("bench aim7 --target dir:no-such", 1),
+    (
+        "bench compare --paper blk-mq --figure 001-3 --threads 1 --seconds 0.01 --repeat 3",
+        0,
+    ),
+    ("bench compare --paper zjournal --figure 000-99", 1),
     ("bench aged --full 10 --churn 10 --target dir:no-such", 1),
     ("bench directory --target dir:no-such", 1),
     ("bench journal --device no-such", 1),
@@ -197,9 +239,17 @@ fn place() -> tempfile::TempDir {
 
 /// Runs a line of words in `folder`.
 fn ends(folder: &Path, line: &str) -> Output {
+    let (words, input) = line.split_once(" < ").unwrap_or((line, ""));
     let mut program = program();
-    program.args(line.split_whitespace()).current_dir(folder);
-    program.output().unwrap()
+    program.args(words.split_whitespace()).current_dir(folder);
+    if !input.is_empty() {
+        program.stdin(File::open(folder.join(input)).unwrap());
+    }
+    let output = program.output().unwrap();
+    if words == "send v.img sent" {
+        fs::write(folder.join("sent"), &output.stdout).unwrap();
+    }
+    output
 }
 
 /// The command of a line: its longest beginning that has a page.

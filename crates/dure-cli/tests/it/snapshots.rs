@@ -37,7 +37,15 @@ fn a_volume_that_is_not_mounted_has_snapshots() {
         assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
         mount.end();
     }
-    printed(&["snapshot", "delete", v, "oldest", "second"]);
+    let restored = printed(&["snapshot", "restore", v, "oldest"]);
+    assert!(restored.contains("before-oldest"), "{restored}");
+    assert_eq!(printed(&["cat", v, "/file"]), "one");
+    printed(&["snapshot", "restore", v, "before-oldest"]);
+    let befores = ["before-oldest", "before-before-oldest"];
+    let all = [
+        "snapshot", "delete", v, "oldest", "second", befores[0], befores[1],
+    ];
+    printed(&all);
     assert_eq!(printed(&["snapshot", "list", v]), "");
     assert_eq!(printed(&["cat", v, "/file"]), "two");
     printed(&["check", "--data", v]);

@@ -7,8 +7,11 @@
 mod allocate;
 mod attributes;
 mod changes;
+mod clone;
 mod lookup;
 mod names;
+mod projects;
+mod quotas;
 mod read;
 mod scrub;
 mod seek;

@@ -26,6 +26,15 @@ impl FileSystem {
         self.0.store.create_snapshot(name)
     }
 
+    /// Whether a snapshot may have this name, and there may be one more: what a caller asks that has
+    /// much to do before it takes one.
+    ///
+    /// # Errors
+    /// `BadOption`, `SnapshotExists`, `NoSpace` as of [`FileSystem::create_snapshot`].
+    pub fn check_snapshot(&self, name: &str) -> Result<()> {
+        self.0.store.check_snapshot(name)
+    }
+
     /// Deletes a snapshot, durably. What only it needed is free when this returns.
     ///
     /// # Errors

@@ -194,7 +194,11 @@ impl Cleaner {
         let mut all = Vec::with_capacity(victims.len());
         for &victim in victims {
             match self.store.space.owners(victim) {
-                Ok(owners) => all.push(owners),
+                Ok(mut owners) => {
+                    // What clones share stays where it is: its other slots name it.
+                    owners.retain(|(block, _)| !self.store.space.is_shared(*block));
+                    all.push(owners);
+                }
                 // An unreadable summary is the check's business; the segment stays as it is.
                 Err(_) => report.bad += 1,
             }

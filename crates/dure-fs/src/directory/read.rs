@@ -178,6 +178,12 @@ impl Leaf {
         let held = self.node.lock_bucket(self.index);
         self.is_one().then_some(held)
     }
+
+    /// Like [`Leaf::lock`], if that needs no waiting.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, BUCKET, ()>> {
+        let held = self.node.try_lock_bucket(self.index)?;
+        self.is_one().then_some(held)
+    }
 }
 
 /// An entry as found in a directory that other tasks may be changing.

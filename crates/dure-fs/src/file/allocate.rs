@@ -34,6 +34,7 @@ use super::map::{FILE_BYTES_MAX, FREE_NODES_MAX, MapEdit, MapReader, NodePlaces}
 use super::ranges::Range as Held;
 use crate::file::Files;
 use crate::inode::Inode;
+use crate::quota::Charged;
 
 /// Slots one operation fills.
 const STEP_SLOTS: usize = 256;
@@ -78,6 +79,8 @@ struct Growth<'v> {
     core: CoreId,
     data: u32,
     nodes: u32,
+    /// What `data` is charged for.
+    charged: Charged<'v>,
 }
 
 impl Drop for Growth<'_> {
@@ -92,6 +95,8 @@ struct Step {
     pages: Vec<u64>,
     /// How many of the pages replace a block.
     replaced: u32,
+    /// One of these blocks is shared with a clone, and so not given back.
+    adds: bool,
     /// Nodes that exist and that the operation changes.
     rewritten: u32,
     /// Nodes it makes.
@@ -115,20 +120,27 @@ impl Files {
         self.finish_cut(inode)?;
         let mut from = first;
         while from < last {
-            let mut op = self
-                .store
-                .op(OpKind::Allocate, OpClass::Delete, FREE_NODES_MAX)?;
-            let mut state = inode.state().write();
-            let mut data = inode.data_draft(&state);
-            let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
-            let next = edit.free(from..last)?.unwrap_or(last);
-            edit.end();
-            inode.state().seek_hint().data_goes(&(from..next));
-            inode.data_stored(&mut state, &data, op.finish());
-            self.body.discard(self, state.file_mut(), from..next);
-            from = next;
+            from = self.free_pages(inode, from..last)?;
         }
         Ok(())
+    }
+
+    /// Makes pages a hole, as many as one operation can; returns the next one. The caller holds the
+    /// write-back mutex, and no truncate is half done.
+    pub(super) fn free_pages(&self, inode: &Arc<Inode>, pages: Range<u64>) -> Result<u64> {
+        let Range { start, end } = pages;
+        let mut op = self
+            .store
+            .op(OpKind::Allocate, OpClass::Delete, FREE_NODES_MAX)?;
+        let mut state = inode.state().write();
+        let mut data = inode.data_draft(&state);
+        let mut edit = MapEdit::new(self, &mut op, inode, &mut data);
+        let next = edit.free(start..end)?.unwrap_or(end);
+        edit.end();
+        inode.state().seek_hint().data_goes(&(start..next));
+        inode.data_stored(&mut state, &data, op.finish());
+        self.body.discard(self, state.file_mut(), start..next);
+        Ok(next)
     }
 
     /// Gives an unwritten block to each hole of `pages`; replaces the block of each page of
@@ -167,24 +179,43 @@ impl Files {
     /// caller holds the write-back mutex, so the map stays.
     fn reserve_growth(&self, inode: &Arc<Inode>, pages: &Range<u64>) -> Result<Growth<'_>> {
         let core = self.store.partition();
-        let mut needs = self.growth(inode, pages)?;
-        if !self
-            .store
-            .space
-            .reserve(core, needs.0 + needs.1, OpClass::Normal)
-        {
-            self.body.place_reserved(self, inode)?;
-            needs = self.growth(inode, pages)?;
-            self.store
-                .reserve_blocks(core, needs.0 + needs.1, OpClass::Normal)?;
+        if let Some(growth) = self.try_growth(inode, pages)? {
+            return Ok(growth);
         }
-        let (data, nodes) = needs;
+        self.body.place_reserved(self, inode)?;
+        let (data, nodes) = self.growth(inode, pages)?;
+        let charged = self.charge(inode, data)?;
+        self.store
+            .reserve_blocks(core, data + nodes, OpClass::Normal)?;
         Ok(Growth {
             files: self,
             core,
             data,
             nodes,
+            charged,
         })
+    }
+
+    /// The same, but for nothing if there is no room, or if the owner may not have as much: dirty pages
+    /// in holes have blocks reserved, and are charged, so these count twice until they are placed.
+    fn try_growth(&self, inode: &Arc<Inode>, pages: &Range<u64>) -> Result<Option<Growth<'_>>> {
+        let core = self.store.partition();
+        let (data, nodes) = self.growth(inode, pages)?;
+        let charged = match self.charge(inode, data) {
+            Err(Error::Quota { .. }) => return Ok(None),
+            charged => charged?,
+        };
+        let space = &self.store.space;
+        if !space.reserve(core, data + nodes, OpClass::Normal) {
+            return Ok(None);
+        }
+        Ok(Some(Growth {
+            files: self,
+            core,
+            data,
+            nodes,
+            charged,
+        }))
     }
 
     /// Blocks for data and nodes that the holes of `pages` need.
@@ -245,6 +276,7 @@ impl Files {
                 if slot.is_hole() || replaces {
                     step.pages.push(step.next);
                     step.replaced += u32::from(replaces);
+                    step.adds |= replaces && self.store.space.is_shared(slot.block());
                 }
                 step.next += 1;
             }
@@ -254,8 +286,11 @@ impl Files {
 
     fn fill_slots(&self, inode: &Inode, step: &Step, growth: &mut Growth<'_>) -> Result<()> {
         let core = self.store.partition();
-        self.store
-            .reserve_blocks(core, step.replaced, OpClass::Rewrite)?;
+        let class = match step.adds {
+            true => OpClass::Normal,
+            false => OpClass::Rewrite,
+        };
+        self.store.reserve_blocks(core, step.replaced, class)?;
         let new = |&page| Target::new(page, Slot::HOLE, 0);
         let mut targets: Vec<Target> = step.pages.iter().map(new).collect();
         let filled = self
@@ -296,6 +331,10 @@ impl Files {
             edit.set(target.page, Slot::unwritten(target.block))?;
         }
         edit.end();
+        let count = u32::try_from(step.pages.len()).expect("a step has at most STEP_SLOTS pages");
+        growth
+            .charged
+            .hand_over(state.charge(), count - step.replaced);
         inode.data_stored(&mut state, &data, op.finish());
         Ok(())
     }

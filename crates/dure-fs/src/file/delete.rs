@@ -27,6 +27,9 @@ const DELETE_NODES: u32 = 2;
 impl Files {
     /// The operation that freed a claimed inode has finished.
     pub(crate) fn inode_freed(&self, inode: &Inode) {
+        if let Some(quotas) = self.inodes.quotas() {
+            quotas.inode_gone(&inode.attributes());
+        }
         self.inodes.cache.remove(inode);
         let core = self.store.alloc_partition();
         self.inodes.pools.give(core, &inode.node, inode.ino);
@@ -107,6 +110,7 @@ impl Files {
             place.clear(&mut op);
         }
         op.finish();
+        inode.blocks_stored(state, 0);
         self.body.forget(self, inode, state);
         state.gone = true;
         inode.state().forget_all();

@@ -29,6 +29,8 @@ mod allocate;
 pub(crate) mod body;
 mod bytes;
 mod cached;
+mod changed;
+mod clone;
 mod contended;
 mod delete;
 mod direct;
@@ -73,12 +75,14 @@ use dure_journal::Order;
 use dure_store::Store;
 use dure_store::error::{Error, Result};
 use dure_store::format::name::FileKind;
+use dure_store::format::quota::Usage;
 use dure_store::placement::Tier;
 use dure_sync::range_lock::Config as RangeLock;
 use dure_sync::{Arc, CoreId};
 
 use crate::background::workers::Workers;
 use crate::inode::{Inode, InodeRef, Inodes};
+use crate::quota::Charged;
 use crate::volume::{DataMode, FsyncScope, RangeWait, VolumeRules};
 use body::Body;
 
@@ -148,6 +152,37 @@ pub(crate) fn regular(inode: &InodeRef) -> Result<&Arc<Inode>> {
 }
 
 impl Files {
+    /// Charges the owner of a file for blocks; without quotas, callers have none to charge.
+    ///
+    /// # Errors
+    /// `Quota`.
+    #[inline]
+    fn charge(&self, inode: &Inode, blocks: u32) -> Result<Charged<'_>> {
+        match blocks {
+            0 => Ok(Charged::none()),
+            _ => self.charge_blocks(inode, blocks),
+        }
+    }
+
+    /// Out of the way of writes without quotas.
+    #[cold]
+    fn charge_blocks(&self, inode: &Inode, blocks: u32) -> Result<Charged<'_>> {
+        let usage = Usage {
+            blocks: blocks.into(),
+            inodes: 0,
+        };
+        Charged::charge(self.inodes.quotas(), || inode.attributes(), usage)
+    }
+
+    /// Pages of a file were dropped or written: no more blocks are charged than pages wait.
+    fn cap_charge(&self, file: &mut FileState) {
+        if let Some(quotas) = self.inodes.quotas()
+            && let Some(charge) = &mut file.charge
+        {
+            quotas.waiting_at_most(charge, file.pages.unclean());
+        }
+    }
+
     /// Gives reserved blocks back.
     fn unreserve(&self, core: CoreId, blocks: u32) {
         if blocks > 0 {

@@ -2,7 +2,7 @@
 
 use dure_store::units::Mark;
 use dure_sync::range_lock::RangeLock;
-use dure_sync::{OnceLock, PerCoreRwLock};
+use dure_sync::{CachePadded, OnceLock, PerCoreRwLock};
 
 use super::cached::Growth;
 use super::marks::OverwriteMarks;
@@ -15,8 +15,9 @@ use crate::volume::RangeWait;
 /// See the module. Made once, by a task that holds the inode.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    /// Data and holes, as seeks found them.
-    pub(crate) stretches: Stretches,
+    /// Data and holes, as seeks found them. Every write of the file changes them, and changes of its
+    /// attributes read the line below.
+    pub(crate) stretches: CachePadded<Stretches>,
     /// Set by a holder of the exclusive inode lock; stays as long as the inode is in memory.
     contended: OnceLock<Box<Contended>>,
 }

@@ -11,6 +11,7 @@ use super::map::NodeRoom;
 use super::seek_hint::SeekHint;
 use crate::inode::times::{nanos, time};
 use crate::inode::{OrphanPlace, StateChange};
+use crate::quota::FileCharge;
 
 /// Whether a write changes mtime and ctime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +113,8 @@ pub(crate) struct FileState {
     pub(super) cached_on: Option<CoreId>,
     /// How often it goes from one core's writers to another's.
     pub(super) turns: Turns,
+    /// What of it is counted for its owner, if quotas are on.
+    pub(crate) charge: Option<Box<FileCharge>>,
 }
 
 impl FileState {

@@ -26,8 +26,10 @@ use crate::ranks::INODE_SHARD;
 /// adjacent nodes as there is room for, are in different ones.
 const SHARDS: (usize, usize) = (8, 1024);
 
-/// Shards of all partitions, unless the minimum of each makes them more.
-const SHARDS_ALL: usize = 2048;
+/// Shards of all partitions, unless the minimum of each makes them more. So many that a core that
+/// puts its new inodes into its shards seldom meets the one of a directory that all cores walk
+/// through: it would visit the count of each of them.
+const SHARDS_ALL: usize = 32 * 1024;
 
 /// Shards of one partition, if each has room for [`SHARD_INODES_MIN`].
 const SHARDS_SMALL: usize = 64;

@@ -90,7 +90,13 @@ impl Inodes {
         store_new(&mut op, &node, &record);
         slot.fill(&mut op, ino, INTENT_DELETE);
         let inode = Inode::new(self.cache.home(ino), node, &record)?;
+        let charged = match linkable {
+            Linkable::Yes => self.charge_new(&record.attributes)?,
+            // A carrier counts for root, and is no inode that the limit of group 0 is for.
+            Linkable::No => self.count_new(&record.attributes),
+        };
         let mark = op.finish();
+        charged.keep();
         inode.state().write_ordered().note_mark(mark);
         let mut held = inode.lock_attributes(Access::Attributes);
         held.get().orphan = Some(slot.used());

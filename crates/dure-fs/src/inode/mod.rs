@@ -44,6 +44,7 @@ use dure_store::alloc::AllocPolicy;
 use dure_store::error::{Error, Result};
 use dure_store::format::inode::{AttributesRecord, DataHead, InodeData, InodeRecord, Time};
 use dure_store::format::name::FileKind;
+use dure_store::format::quota::Usage;
 use dure_store::node::NodeRef;
 use dure_store::op::Op;
 use dure_store::units::{Ino, Mark};
@@ -79,6 +80,7 @@ pub(crate) use weight::Weight;
 pub(crate) use writeback_lock::HeldWriteback;
 
 use crate::file::{FileState, Sharing, VisibleSize};
+use crate::quota::{Charged, FileCharge, Owner, Quotas, QuotasIfOn};
 use crate::volume::AccessTime;
 
 /// Bytes of an inode in memory, with the line of its reference counts and its place in the cache (a
@@ -119,6 +121,8 @@ pub(crate) struct Inodes {
     /// The words of all files' range locks.
     pub(crate) range_words: Arc<WordBudget>,
     pub(crate) counters: InodeCounters,
+    /// What users and groups have.
+    pub(crate) quotas: QuotasIfOn,
 }
 
 /// How much memory inodes may take.
@@ -151,7 +155,35 @@ impl Inodes {
             last_listed: LastListed::new(cores),
             range_words: Arc::new(WordBudget::of_bytes(shares.range_bytes)),
             counters,
+            quotas: QuotasIfOn::default(),
         }
+    }
+
+    /// The quotas, if they are on.
+    #[inline]
+    pub(crate) fn quotas(&self) -> Option<&Quotas> {
+        self.quotas.get()
+    }
+
+    /// Charges the owner of a new inode.
+    ///
+    /// # Errors
+    /// `Quota`.
+    pub(crate) fn charge_new(&self, attributes: &AttributesRecord) -> Result<Charged<'_>> {
+        let one = Usage {
+            blocks: 0,
+            inodes: 1,
+        };
+        Charged::charge(self.quotas(), || *attributes, one)
+    }
+
+    /// Counts a new inode for its owner, whatever the limits are.
+    pub(crate) fn count_new(&self, attributes: &AttributesRecord) -> Charged<'_> {
+        let one = Usage {
+            blocks: 0,
+            inodes: 1,
+        };
+        Charged::count(self.quotas(), Owner::of(attributes), one)
     }
 }
 
@@ -218,7 +250,13 @@ impl Inode {
         let ino = attributes.number();
         let generation = attributes.generation.get();
         let unlinked = attributes.nlink.get() == 0;
-        let state = InodeState::new(kind, data, unlinked && kind == FileKind::Directory);
+        let mut state = InodeState::new(kind, data, unlinked && kind == FileKind::Directory);
+        if home.counts()
+            && let Some(file) = state.if_file_mut()
+        {
+            let charge = FileCharge::new(attributes, data.blocks.get());
+            file.charge = Some(Box::new(charge));
+        }
         Inode {
             ino,
             kind,
@@ -335,6 +373,16 @@ impl Inode {
         state.note_mark(mark);
         state.data_stored(data);
         self.access_time().data_stored(data);
+        self.blocks_stored(state, data.blocks.get());
+    }
+
+    /// The data says by now that the inode has so many blocks. The caller holds the state exclusively.
+    pub(crate) fn blocks_stored(&self, state: &mut InodeState, blocks: u64) {
+        if let Some(quotas) = self.home.quotas()
+            && let Some(charge) = state.charge_mut()
+        {
+            quotas.stored(charge, blocks);
+        }
     }
 
     /// An operation that wrote the granule of the data has finished. Every such operation on an

@@ -14,6 +14,7 @@ use dure_store::units::Mark;
 
 use crate::directory::DirectoryState;
 use crate::file::{FileState, PendingMarks};
+use crate::quota::FileCharge;
 
 /// Everything that changes about an inode, but for its granules.
 #[derive(Debug)]
@@ -64,6 +65,16 @@ impl InodeState {
     #[inline]
     pub(crate) fn file(&self) -> &FileState {
         self.if_file().expect("the inode is a regular file")
+    }
+
+    /// What of a file is counted for its owner, if quotas are on.
+    pub(crate) fn charge(&self) -> Option<&FileCharge> {
+        self.if_file()?.charge.as_deref()
+    }
+
+    /// Like [`InodeState::charge`], to be changed.
+    pub(crate) fn charge_mut(&mut self) -> Option<&mut FileCharge> {
+        self.if_file_mut()?.charge.as_deref_mut()
     }
 
     /// Like [`InodeState::if_file`], to be changed.

@@ -41,6 +41,7 @@ use super::attribute_lock::AttributeState;
 use super::last_writer::LastWriter;
 use super::{Above, Inode, InodeState, Inodes, StateChange};
 use crate::file::{Growth, SeekHint};
+use crate::quota::{Quotas, QuotasIfOn};
 use crate::ranks::{ATTRIBUTES, INODE, WRITEBACK};
 
 /// What every inode of a volume refers to; one per shard of the inode cache, since inodes are
@@ -54,6 +55,7 @@ pub(crate) struct Home {
     above: Arc<dyn Above>,
     attribute_cache: Arc<AttributeCache>,
     file_lock: Policy,
+    quotas: QuotasIfOn,
 }
 
 impl Home {
@@ -63,7 +65,20 @@ impl Home {
             above,
             attribute_cache: inodes.attribute_cache.clone(),
             file_lock: inodes.options.file_lock,
+            quotas: inodes.quotas.clone(),
         }
+    }
+
+    /// The quotas, if they are on.
+    #[inline]
+    pub(super) fn quotas(&self) -> Option<&Quotas> {
+        self.quotas.get()
+    }
+
+    /// Whether what files have is counted.
+    #[inline]
+    pub(super) fn counts(&self) -> bool {
+        self.quotas().is_some()
     }
 }
 
@@ -200,7 +215,7 @@ impl<'i> StateLock<'i> {
     pub(crate) fn seek_hint(self) -> SeekHint<'i> {
         SeekHint {
             size: &self.0.size,
-            stretches: self.0.sharing.get().map(|sharing| &sharing.stretches),
+            stretches: self.0.sharing.get().map(|sharing| &*sharing.stretches),
         }
     }
 

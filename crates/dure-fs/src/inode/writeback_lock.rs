@@ -20,31 +20,35 @@ use crate::ranks::{OVERWRITES, WRITEBACK};
 #[derive(Debug)]
 pub(crate) struct HeldWriteback<'i> {
     _overwrites: Option<RwLockWriteGuard<'i, OVERWRITES, ()>>,
-    _mutex: MutexGuard<'i, WRITEBACK, ()>,
+    mutex: MutexGuard<'i, WRITEBACK, ()>,
+}
+
+impl HeldWriteback<'_> {
+    /// Whether tasks may be sleeping until it comes free.
+    pub(crate) fn is_awaited(&self) -> bool {
+        MutexGuard::is_awaited(&self.mutex)
+    }
 }
 
 impl Inode {
     /// Locks out all that changes the map.
     pub(crate) fn lock_writeback(&self) -> HeldWriteback<'_> {
-        let _mutex = self.state().writeback().lock();
+        let mutex = self.state().writeback().lock();
         let overwrites = self.overwrites();
         HeldWriteback {
             _overwrites: overwrites.map(|overwrites| overwrites.lock.write()),
-            _mutex,
+            mutex,
         }
     }
 
     /// Like `lock_writeback`, if that needs no waiting.
     pub(crate) fn try_lock_writeback(&self) -> Option<HeldWriteback<'_>> {
-        let _mutex = self.state().writeback().try_lock()?;
+        let mutex = self.state().writeback().try_lock()?;
         let _overwrites = match self.overwrites() {
             Some(overwrites) => Some(overwrites.lock.try_write()?),
             None => None,
         };
-        Some(HeldWriteback {
-            _overwrites,
-            _mutex,
-        })
+        Some(HeldWriteback { _overwrites, mutex })
     }
 
     /// Locks out all that changes the map, but for other overwrites without a page cache. `None`:

@@ -139,6 +139,7 @@ impl Names {
         let first = self.set_first_bucket(parent, state, &tree, &mut op);
         let mut record = blank_record(&op, ino, &node);
         self.fill_record(&mut record, &mut op, &above, plan, &inherited)?;
+        let charged = self.inodes.charge_new(&record.attributes)?;
         store_new(&mut op, &node, &record);
         let inode = Arc::new(Inode::made(
             self.inodes.cache.home(ino),
@@ -157,6 +158,7 @@ impl Names {
         let made = self.inodes.cache.insert_new(&inode);
         let now = op.time();
         let mark = op.finish();
+        charged.keep();
         own.note_mark(mark);
         drop(attributes);
         drop(own);
@@ -254,6 +256,7 @@ impl Names {
                 attributes.mode = U32::new(attributes.mode.get() | SETGID);
             }
         }
+        attributes.project = above.project;
         attributes.nlink = U32::new(1);
         if matches!(plan.kind, FileKind::CharacterDevice | FileKind::BlockDevice) {
             attributes.rdev = U64::new(plan.new.rdev);

@@ -79,6 +79,9 @@ impl Names {
         let names = inode.attributes_access(rule);
         let mut locked = LockedInodes::lock([(parent, access), (inode, names)]);
         parent.check_directory(locked.get(parent))?;
+        if self.has_projects() {
+            self.check_project(inode, parent)?;
+        }
         store_name(&mut op, inode, &mut locked)?;
         parent.depends(&mut op);
         let leaf = [self.directories.leaf_of(&locked, parent, name.hash)?];

@@ -10,8 +10,8 @@ use dure_store::format::trie;
 use dure_store::units::{Ino, Nid, to_usize};
 
 use super::TARGET_MAX;
-use crate::directory::read::{Found, Listed, Listing, Name, Sight, Wanted};
-use crate::inode::{InodeRef, InodeState, Scope, asked};
+use crate::directory::read::{Found, Leaf, Listed, Listing, Name, Sight, Wanted};
+use crate::inode::{InodeRef, Scope, asked};
 use crate::namespace::Names;
 use crate::xattr::chain;
 
@@ -118,37 +118,32 @@ impl Names {
         self.look_up_in_bucket(directory, name)
     }
 
-    /// Like `Names::look_up`, with the bucket locked. The caller holds no lock of an inode.
+    /// Like `Names::look_up`, with the bucket locked, so that no task changes the entry meanwhile. The
+    /// caller holds no lock of an inode.
     fn look_up_in_bucket(&self, directory: &InodeRef, name: Name<'_>) -> Result<Option<InodeRef>> {
         let state = directory.inode().state().read();
-        self.look_up_settled(directory, &state, name, |_| ())
-    }
-
-    /// Like `Names::look_up`, with the bucket locked, so that no task changes the entry meanwhile.
-    /// `show` gets the answer before the bucket is unlocked. The caller holds the directory shared.
-    pub(super) fn look_up_settled(
-        &self,
-        directory: &InodeRef,
-        state: &InodeState,
-        name: Name<'_>,
-        show: impl FnOnce(Option<&InodeRef>),
-    ) -> Result<Option<InodeRef>> {
-        directory.inode().check_directory(state)?;
+        directory.inode().check_directory(&state)?;
         loop {
-            let Some(leaf) = self.directories.leaf(state, name.hash)? else {
-                show(None);
+            let Some(leaf) = self.directories.leaf(&state, name.hash)? else {
                 return Ok(None);
             };
-            let Some(_held) = leaf.lock() else {
-                continue;
-            };
-            let found = match self.directories.find_in(&leaf, name.bytes)? {
-                None => None,
-                Some(found) => Some(self.named_inode(directory, found)?),
-            };
-            show(found.as_ref());
-            return Ok(found);
+            if let Some(_held) = leaf.lock() {
+                return self.look_up_held(directory, &leaf, name);
+            }
         }
+    }
+
+    /// What `name` leads to in its bucket, which the caller has locked.
+    pub(super) fn look_up_held(
+        &self,
+        directory: &InodeRef,
+        leaf: &Leaf,
+        name: Name<'_>,
+    ) -> Result<Option<InodeRef>> {
+        let found = self.directories.find_in(leaf, name.bytes)?;
+        found
+            .map(|found| self.named_inode(directory, found))
+            .transpose()
     }
 
     /// The inode of an entry that cannot change now: it must exist, and be of the type that the

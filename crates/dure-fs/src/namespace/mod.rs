@@ -21,6 +21,7 @@ mod link;
 mod lookup;
 mod paths;
 mod peek;
+mod projects;
 mod remove;
 mod rename;
 mod set_attributes;
@@ -30,6 +31,7 @@ mod waits;
 pub use create::New;
 pub use lookup::{DirectoryEntry, EntryBatch};
 pub use peek::Peek;
+pub(crate) use projects::Moves;
 pub(crate) use remove::{Nameless, Removal};
 pub use rename::RenameMode;
 pub use set_attributes::{SetAttributes, SetTime};
@@ -60,6 +62,8 @@ pub(crate) struct Names {
     pub(crate) access_time: AccessTime,
     /// What a change of attributes holds.
     pub(crate) rule: AttributeRule,
+    /// What is moved while a directory becomes a project.
+    pub(crate) moves: Moves,
 }
 
 /// Maximum length of a symlink's target in bytes.

@@ -16,7 +16,7 @@ use dure_store::error::{Error, Result};
 use dure_store::format::bucket::NAME_MAX;
 
 use crate::directory::dentry_cache::{ABSENT, DentryCache, UNKNOWN};
-use crate::directory::read::Name;
+use crate::directory::read::{Leaf, Name};
 use crate::inode::{InodeId, InodeRef};
 use crate::namespace::Names;
 
@@ -94,13 +94,36 @@ impl Names {
         if !DentryCache::keeps(name) {
             return self.look_up(directory, name);
         }
-        let name = self.directories.named(name);
+        let named = self.directories.named(name);
+        match self.look_up_settled(directory, named)? {
+            Some(found) => Ok(found),
+            None => self.look_up(directory, name),
+        }
+    }
+
+    /// What `name` leads to, or that it leads nowhere, kept in the dentry cache. `None`: another task
+    /// holds its bucket. Nobody waits for that task, which may be about to keep the same answer: when
+    /// the name of a directory that all cores walk through leaves the cache, they all miss it
+    /// together, and would sleep one behind the other.
+    fn look_up_settled(
+        &self,
+        directory: &InodeRef,
+        name: Name<'_>,
+    ) -> Result<Option<Option<InodeRef>>> {
         let state = directory.inode().state().read();
-        self.look_up_settled(directory, &state, name, |found| {
-            let answer = found.map(InodeRef::id);
-            self.directories
-                .dentries
-                .put(&state, directory.id(), name, answer);
-        })
+        directory.inode().check_directory(&state)?;
+        let leaf = self.directories.leaf(&state, name.hash)?;
+        let held = leaf.as_ref().map(Leaf::try_lock);
+        if matches!(held, Some(None)) {
+            return Ok(None);
+        }
+        let found = match &leaf {
+            Some(leaf) => self.look_up_held(directory, leaf, name)?,
+            None => None,
+        };
+        let answer = found.as_ref().map(InodeRef::id);
+        let dentries = &self.directories.dentries;
+        dentries.put(&state, directory.id(), name, answer);
+        Ok(Some(found))
     }
 }

@@ -15,6 +15,7 @@ use dure_store::space::OpClass;
 use crate::directory::DirectoryState;
 use crate::inode::{Access, Inode, InodeState, MODE_BITS, attempts};
 use crate::namespace::Names;
+use crate::quota::Transfer;
 use crate::xattr;
 
 /// A time to set.
@@ -100,6 +101,10 @@ impl SetAttributes {
         Ok(data)
     }
 
+    fn gives_owner(&self) -> bool {
+        self.uid.is_some() || self.gid.is_some()
+    }
+
     /// Whether it sets a time explicitly, be it to now.
     fn gives_times(&self) -> bool {
         self.atime.is_some() || self.mtime.is_some() || self.ctime.is_some()
@@ -133,12 +138,19 @@ impl Names {
             };
             let mut op = self.store.op(OpKind::Attributes, class, 1 + nodes)?;
             let rule = self.rule;
-            let mut held = inode.lock_attributes(match set.gives_times() {
+            let quotas = self.inodes.quotas().filter(|_| set.gives_owner());
+            let is_whole = set.gives_times() || quotas.is_some();
+            let mut held = inode.lock_attributes(match is_whole {
                 true => Access::Whole,
                 false => inode.attributes_access(rule),
             });
-            let mut attributes = inode.attributes();
+            let before = inode.attributes();
+            let mut attributes = before;
             set.apply(&mut attributes, op.time());
+            let charge = held.state().and_then(|state| state.charge());
+            let moved = quotas
+                .map(|quotas| Transfer::begin(quotas, (&before, &attributes), charge))
+                .transpose()?;
             if let Some(loaded) = &extended {
                 // Also if there was no list: there may be one by now.
                 loaded.check(inode)?;
@@ -162,6 +174,9 @@ impl Names {
                 Some(_) => inode.xattrs().change(|| op.finish()),
                 None => op.finish(),
             };
+            if let Some(moved) = moved {
+                moved.done(held.state().and_then(|state| state.charge_mut()));
+            }
             if let (Some(state), Some(data)) = (held.state(), data) {
                 let sets =
                     |directory: &DirectoryState| directory.set_number != data.set_number.get();

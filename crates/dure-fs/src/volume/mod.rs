@@ -14,6 +14,7 @@ mod mount;
 mod nvram;
 mod options;
 mod owners;
+pub(crate) mod quotas;
 mod rules;
 mod service;
 mod statistics;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use dure_block::Device;
 use dure_journal::JournalId;
 use dure_store::error::{Error, Result};
+use dure_store::format::feature::Feature;
 use dure_store::layout::{FormatOptions, Layout};
 use dure_store::units::{BlockNo, Ino, to_usize};
 use dure_store::{Above, Mount};
@@ -12,6 +13,7 @@ use dure_sync::atomic::AtomicU64;
 use dure_sync::{Arc, CachePadded, CoreId, Weak};
 
 use super::memory::Shares;
+use super::quotas;
 use super::{Background, FileSystem, MountOptions, PageCaching, Volume};
 use crate::background::BackgroundWork;
 use crate::background::commits::CommitThreads;
@@ -22,7 +24,7 @@ use crate::directory::dentry_cache::DentryCache;
 use crate::file::body::Body;
 use crate::file::{Files, FilesOfInodes, Misses, PageCache, ReadAhead};
 use crate::inode::{self, InodeRef, Inodes};
-use crate::namespace::{Names, SymlinkCache};
+use crate::namespace::{Moves, Names, SymlinkCache};
 use crate::xattr::Xattrs;
 
 impl FileSystem {
@@ -51,6 +53,16 @@ impl FileSystem {
     /// `BadOption` for a volume that cannot grow, `TooSmall`.
     pub fn layout_grown(before: &Layout, blocks: u64) -> Result<Layout> {
         dure_store::grown(before, blocks)
+    }
+
+    /// Gives the volume on `device`, which is not mounted, those of `wanted` that it lacks; which. An
+    /// older dure may not be able to use it any more.
+    ///
+    /// # Errors
+    /// `BadOption` when it was not unmounted, or for a feature that cannot come so; `Unsupported`,
+    /// `Corrupt`, or a failed read or write.
+    pub fn turn_on(device: Arc<dyn Device>, wanted: &[Feature]) -> Result<Vec<Feature>> {
+        dure_store::turn_on(device, wanted)
     }
 
     /// The layout that this volume would have on a device of `blocks` blocks; it has to be closed
@@ -128,6 +140,7 @@ impl FileSystem {
         let mut kept = Vec::new();
         if !volume.options.read_only {
             volume.store.grow_to_least()?;
+            quotas::begin(&volume)?;
             kept = volume.files.finish_orphans(keep)?;
             if volume.options.background == Background::Workers {
                 BackgroundWork::start(&volume.background, volume.options.workers);
@@ -149,7 +162,10 @@ impl FileSystem {
             return Ok(());
         }
         self.sync()?;
-        volume.store.close()
+        let kept = quotas::keep(volume)?;
+        volume
+            .store
+            .close_keeping(|| quotas::still_holds(volume, kept))
     }
 }
 
@@ -195,6 +211,7 @@ impl Volume {
             rename: CachePadded::default(),
             access_time: options.access_time,
             rule: options.volume_rules.attributes,
+            moves: Moves::default(),
         };
         let cleaner = Arc::new(Cleaner {
             store: store.clone(),

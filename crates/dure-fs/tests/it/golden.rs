@@ -9,15 +9,21 @@
 #[path = "../golden/rle.rs"]
 mod rle;
 
+use std::ops::ControlFlow;
+
 use dure_block::linear::LinearDevice;
 use dure_block::ram::{Image, RamDevice};
 use dure_block::{Device, Lba, share};
 use dure_check::{CheckOptions, Data, IssueKind, check};
+use dure_fs::format::feature::{CLONES, Comes, FEATURES, Feature};
 use dure_fs::members::{Member, join};
 use dure_fs::{
-    AllocateMode, Background, FileKind, FileSystem, FormatOptions, MountOptions, NewInode,
-    NvmRegion, ReadMode, SetAttributes, Stamp, XattrMode,
+    AllocateMode, Background, Bounds, DirectoryEntry, FileKind, FileSystem, FormatOptions, Limits,
+    MountOptions, NewInode, NvmRegion, Quota, QuotaKind, ReadMode, RenameMode, SetAttributes,
+    Stamp, Subject, XattrMode,
 };
+use dure_store::media::Region;
+use dure_store::read_layout;
 use dure_sync::Arc;
 
 /// Largest image in the repository.
@@ -181,7 +187,7 @@ fn expect_content(fs: &FileSystem) {
     let mut names = Vec::new();
     fs.read_directory(&directory, 0, &mut |entry| {
         names.push(entry.name.to_vec());
-        std::ops::ControlFlow::Continue(())
+        ControlFlow::Continue(())
     })
     .expect("a listing");
     assert_eq!(names.len(), 61);
@@ -276,26 +282,386 @@ fn version_4_stamped_crashed() {
     expect_usable(On::Media, image, false);
 }
 
+/// Opens, reads, changes and checks an image with the flag `CLONES`.
+fn expect_clones(on: On, encoded: &[u8], shared: u64) {
+    let image = rle::decode(encoded);
+    assert_eq!(image[128] & 2, 2, "the flag");
+    let all = Arc::new(RamDevice::from_image("golden", &Image::from_bytes(&image)));
+    let verify = CheckOptions {
+        data: Data::Verify,
+        ..CheckOptions::default()
+    };
+    let report = check(on.volume(&all), &verify).expect("a superblock");
+    let unclean = |kind: &IssueKind| matches!(kind, IssueKind::NotClean { .. });
+    let issues = report.issues();
+    assert!(issues.iter().all(|one| unclean(&one.kind)), "{issues:?}");
+    let fs = mount(on.volume(&all));
+    assert_eq!(fs.blocks_shared(), shared);
+    let root = fs.root().expect("a root");
+    let read = |name: &[u8]| {
+        let file = fs.lookup(&root, name).expect("a lookup").expect("it");
+        let mut bytes = vec![0; 120_000];
+        let read = fs.read(&file, 0, &mut bytes, ReadMode::Bypass);
+        assert_eq!(read.expect("a read"), 110_000);
+        bytes.truncate(110_000);
+        bytes
+    };
+    let mut changed = pattern(4, 110_000);
+    changed[5000..15_000].fill(9);
+    assert!(read(b"seed") == pattern(4, 110_000) && read(b"clone") == changed);
+    fs.unlink(&root, b"seed").expect("a name");
+    fs.sync().expect("a good device");
+    assert_eq!(fs.blocks_shared(), 0);
+    assert!(read(b"clone") == changed);
+    drop(root);
+    fs.close().expect("a good device");
+    drop(fs);
+    let report = check(on.volume(&all), &verify).expect("a superblock");
+    assert!(report.is_spotless(), "{:?}", report.issues());
+}
+
+/// What [`expect_clones`] expects. 27 pages are shared, and three of them written again.
+fn fill_clones(fs: &FileSystem) {
+    let root = fs.root().expect("a root");
+    let new = NewInode {
+        mode: 0o100_640,
+        ..NewInode::default()
+    };
+    let seed = fs.create(&root, b"seed", &new).expect("room");
+    fs.write(&seed, 0, &pattern(4, 110_000), Stamp::Set)
+        .expect("room");
+    let clone = fs.create(&root, b"clone", &new).expect("room");
+    let done = fs.clone_range((&seed, 0), (&clone, 0), 110_000);
+    assert_eq!(done.expect("a good device"), 110_000);
+    // The lists are on the medium; the crashed image has a change of them in its logs.
+    fs.checkpoint_now().expect("a good device");
+    fs.write(&clone, 5000, &[9; 10_000], Stamp::Set)
+        .expect("room");
+}
+
 #[test]
-fn versions_1_to_3_are_refused_by_name() {
+fn version_4_clones_unmounted() {
+    expect_clones(
+        On::Disk,
+        include_bytes!("../golden/v4-clones-clean.rle"),
+        24,
+    );
+}
+
+/// With the flags `MEDIA` and `STAMPS`, too.
+#[test]
+fn version_4_clones_crashed() {
+    let image = include_bytes!("../golden/v4-clones-crashed.rle");
+    assert!(is_stamped(image));
+    expect_clones(On::Media, image, 24);
+}
+
+#[test]
+#[ignore = "makes the golden images: cargo test -p dure-fs --test it -- --ignored golden::make_clones"]
+fn make_clones() {
+    for (on, state) in [(On::Disk, "clean"), (On::Media, "crashed")] {
+        let all = Arc::new(RamDevice::new("golden", on.blocks()));
+        let options = FormatOptions {
+            journals: Some(2),
+            ..FormatOptions::default()
+        };
+        on.format(&all, &options);
+        let fs = mount(on.volume(&all));
+        fill_clones(&fs);
+        match on {
+            On::Disk => fs.close().expect("a good device"),
+            On::Media => fs.sync().expect("a good device"),
+        }
+        let encoded = rle::encode(&all.snapshot().to_bytes());
+        assert!(encoded.len() <= GOLDEN_BYTES_MAX, "{} bytes", encoded.len());
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+        let path = format!("{folder}/v4-clones-{state}.rle");
+        std::fs::write(path, encoded).expect("a writable tree");
+    }
+}
+
+/// The image with quotas; its one user has as many inodes as it may.
+const QUOTAS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/v4-quotas.rle");
+const OWNER: Subject = Subject {
+    kind: QuotaKind::User,
+    id: 1000,
+};
+
+fn quota(fs: &FileSystem) -> Quota {
+    let all = fs.quotas().expect("quotas are on");
+    let found = all.iter().find(|one| one.subject == OWNER);
+    *found.expect("it has files")
+}
+
+#[test]
+fn version_4_with_quotas() {
+    let encoded = std::fs::read(QUOTAS).expect("an image");
+    assert!(encoded.len() <= GOLDEN_BYTES_MAX, "{} bytes", encoded.len());
+    let image = Image::from_bytes(&rle::decode(&encoded));
+    let all = Arc::new(RamDevice::from_image("golden", &image));
+    let spotless = || {
+        let report = check(shared(&all), &CheckOptions::default()).expect("a superblock");
+        assert!(report.is_spotless(), "{:?}", report.issues());
+    };
+    spotless();
+    let fs = mount(shared(&all));
+    expect_content(&fs);
+    let root = fs.root().expect("a root");
+    let file = fs.lookup(&root, b"file").expect("a lookup");
+    let file = fs
+        .attributes(&file.expect("the name"))
+        .expect("it has some");
+    let Quota { usage, limits, .. } = quota(&fs);
+    assert_eq!((usage.inodes, usage.blocks), (66, file.blocks / 8));
+    assert_eq!((limits.inodes.hard, limits.blocks.soft), (66, 5));
+    assert_ne!(limits.blocks.since, 0, "more than the soft limit");
+    assert_eq!(limits.grace, 1 << 30);
+    let new = NewInode {
+        mode: 0o100_640,
+        uid: 1000,
+        ..NewInode::default()
+    };
+    let refused = fs.create(&root, b"more", &new).expect_err("a limit");
+    assert_eq!(refused.errno(), 122, "EDQUOT");
+    fs.unlink(&root, b"fifo").expect("a name");
+    fs.create(&root, b"more", &new).expect("room");
+    drop(root);
+    fs.close().expect("a good device");
+    spotless();
+}
+
+#[test]
+#[ignore = "makes the golden image with quotas: cargo test -p dure-fs --test it -- --ignored golden::make_quotas"]
+fn make_quotas() {
+    let all = Arc::new(RamDevice::new("golden", DISK_BLOCKS));
+    let options = FormatOptions {
+        journals: Some(2),
+        ..FormatOptions::default()
+    };
+    FileSystem::format(shared(&all), &options).expect("room");
+    let fs = mount(shared(&all));
+    fs.switch_quotas_on().expect("room");
+    fs.close().expect("a good device");
+    let fs = mount(shared(&all));
+    let bounds = |soft, hard| Bounds {
+        soft,
+        hard,
+        since: 0,
+    };
+    let limits = Limits {
+        blocks: bounds(5, 1000),
+        inodes: bounds(0, 66),
+        grace: 1 << 30,
+    };
+    fs.set_quota(OWNER, &limits).expect("room");
+    fill(&fs);
+    fs.close().expect("a good device");
+    let encoded = rle::encode(&all.snapshot().to_bytes());
+    std::fs::write(QUOTAS, encoded).expect("a file");
+}
+
+/// The image with a project, which has as many inodes as it may.
+const PROJECTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/v4-projects.rle");
+const PROJECT: Subject = Subject {
+    kind: QuotaKind::Project,
+    id: 7,
+};
+
+#[test]
+fn version_4_with_projects() {
+    let encoded = std::fs::read(PROJECTS).expect("an image");
+    assert!(encoded.len() <= GOLDEN_BYTES_MAX, "{} bytes", encoded.len());
+    let image = Image::from_bytes(&rle::decode(&encoded));
+    let all = Arc::new(RamDevice::from_image("golden", &image));
+    let fs = mount(shared(&all));
+    expect_content(&fs);
+    let root = fs.root().expect("a root");
+    let find = |name: &[u8]| fs.lookup(&root, name).expect("a lookup").expect("the name");
+    // The file has a name in the directory, too.
+    let projects = [&b"directory"[..], b"file", b"fifo"].map(|name| fs.project(&find(name)));
+    assert_eq!(projects, [7, 7, 0]);
+    let all_quotas = fs.quotas().expect("quotas are on");
+    let found = all_quotas.iter().find(|one| one.subject == PROJECT);
+    let Quota { usage, limits, .. } = found.expect("it has files");
+    assert_eq!((usage.inodes, limits.inodes.hard), (62, 62));
+    let refused = fs.create(&find(b"directory"), b"more", &NewInode::default());
+    assert!(refused.is_err());
+    let moved = fs.rename(
+        &root,
+        b"fifo",
+        &find(b"directory"),
+        b"fifo",
+        RenameMode::Replace,
+    );
+    assert_eq!(moved.expect_err("another project").errno(), 18, "EXDEV");
+    drop(root);
+    fs.close().expect("a good device");
+    let report = check(shared(&all), &CheckOptions::default()).expect("a superblock");
+    assert!(report.is_spotless(), "{:?}", report.issues());
+}
+
+#[test]
+#[ignore = "makes the golden image with a project: cargo test -p dure-fs --test it -- --ignored golden::make_projects"]
+fn make_projects() {
+    let image = Image::from_bytes(&rle::decode(&std::fs::read(QUOTAS).expect("an image")));
+    let all = Arc::new(RamDevice::from_image("golden", &image));
+    let fs = mount(shared(&all));
+    let root = fs.root().expect("a root");
+    let directory = fs.lookup(&root, b"directory").expect("a lookup");
+    let goes_on = &mut |_| ControlFlow::Continue(());
+    let given = fs.set_project(&directory.expect("the name"), PROJECT.id, goes_on);
+    assert_eq!(given.expect("a good device"), 62);
+    let mut limits = Limits::default();
+    limits.inodes.hard = 62;
+    fs.set_quota(PROJECT, &limits).expect("room");
+    drop(root);
+    fs.close().expect("a good device");
+    let encoded = rle::encode(&all.snapshot().to_bytes());
+    std::fs::write(PROJECTS, encoded).expect("a file");
+}
+
+#[test]
+fn other_versions_are_refused_by_name() {
     let device = Arc::new(RamDevice::new("golden", 1024));
     FileSystem::format(shared(&device), &FormatOptions::default()).expect("room");
     let mut bytes = device.snapshot().to_bytes();
-    for version in 1..=3 {
+    for version in [1, 2, 3, 5] {
         bytes[7] = b'0' + version;
         bytes[12] = version;
         let old = Arc::new(RamDevice::from_image("golden", &Image::from_bytes(&bytes)));
+        let what_to_do = match version {
+            5 => "it needs a later dure",
+            _ => "copy its files with the dure that did",
+        };
         for error in [
-            FileSystem::open(shared(&old), MountOptions::default()).expect_err("an old version"),
-            check(shared(&old), &CheckOptions::default()).expect_err("an old version"),
+            FileSystem::open(shared(&old), MountOptions::default()).expect_err("another version"),
+            check(shared(&old), &CheckOptions::default()).expect_err("another version"),
+            FileSystem::turn_on(shared(&old), &[CLONES]).expect_err("another version"),
         ] {
             let text = error.to_string();
-            assert!(
-                text.contains(&format!("format version {version};")),
-                "{text}"
-            );
+            let name = format!("format version {version};");
+            assert!(text.contains(&name) && text.contains(what_to_do), "{text}");
         }
     }
+}
+
+/// All golden volumes, and whether they were unmounted.
+const ALL: &[(&str, On, bool)] = &[
+    ("v4-clean", On::Disk, true),
+    ("v4-crashed", On::Disk, false),
+    ("v4-stamps-clean", On::Media, true),
+    ("v4-stamps-crashed", On::Media, false),
+    ("v4-clones-clean", On::Disk, true),
+    ("v4-clones-crashed", On::Media, false),
+    ("v4-quotas", On::Disk, true),
+    ("v4-projects", On::Disk, true),
+];
+
+/// What tells that nothing of a volume has changed: names, attributes, contents, extended attributes.
+fn tree(fs: &FileSystem) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = vec![(String::new(), fs.root().expect("a root"))];
+    while let Some((path, directory)) = rest.pop() {
+        let mut names = Vec::new();
+        let mut note = |entry: &DirectoryEntry<'_>| {
+            names.push(entry.name.to_vec());
+            ControlFlow::Continue(())
+        };
+        fs.read_directory(&directory, 0, &mut note)
+            .expect("a listing");
+        for name in names {
+            let found = fs.lookup(&directory, &name).expect("a lookup");
+            let inode = found.expect("the name");
+            let found = fs.attributes(&inode).expect("attributes");
+            let mut bytes = vec![0; usize::try_from(found.size).expect("small")];
+            match inode.kind() {
+                FileKind::File => {
+                    let read = fs.read(&inode, 0, &mut bytes, ReadMode::Cached);
+                    assert_eq!(read.expect("a read"), bytes.len());
+                }
+                FileKind::Symlink => bytes = fs.read_link(&inode).expect("a target"),
+                _ => {}
+            }
+            for name in fs.list_xattr(&inode).expect("names") {
+                let value = fs.get_xattr(&inode, &name).expect("a read");
+                bytes.extend(name.into_iter().chain(value.expect("it is listed")));
+            }
+            let path = format!("{path}/{}", name.escape_ascii());
+            let sum = dure_block::crc32c::crc32c(&bytes);
+            let (mode, uid, gid) = (found.mode, found.uid, found.gid);
+            let who = format!("{mode:o} {uid} {gid} {} {}", found.nlink, found.rdev);
+            lines.push(format!("{path} {who} {} {sum:#x}", found.size));
+            if inode.kind() == FileKind::Directory {
+                rest.push((path, inode));
+            }
+        }
+    }
+    lines.sort();
+    lines
+}
+
+/// There is a golden volume with each feature and one without; each is upgraded to all that this dure
+/// can turn on, and holds then what it held.
+#[test]
+fn each_golden_volume_is_upgraded() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
+    let files = std::fs::read_dir(folder).expect("a folder");
+    let names = files.map(|file| file.expect("a file").file_name());
+    let images = names.filter(|name| name.to_string_lossy().ends_with(".rle"));
+    assert_eq!(images.count(), ALL.len(), "images that are not upgraded");
+    let of_today = |one: &Feature| one.comes != Comes::Later;
+    let mut missing: Vec<Feature> = FEATURES.into_iter().filter(of_today).collect();
+    for (name, on, clean) in ALL {
+        let encoded = std::fs::read(format!("{folder}/{name}.rle")).expect("an image");
+        let image = Image::from_bytes(&rle::decode(&encoded));
+        let all = Arc::new(RamDevice::from_image("golden", &image));
+        let superblock = || {
+            let layout = read_layout(&Region::open(on.volume(&all)));
+            layout.expect("a volume").superblock
+        };
+        let had = superblock();
+        missing.retain(|feature| !had.has(*feature));
+        let by_use = FEATURES.into_iter().filter(|one| one.comes == Comes::Use);
+        let wanted: Vec<Feature> = by_use.collect();
+        if !clean {
+            let refused = FileSystem::turn_on(on.volume(&all), &wanted);
+            let lacks = wanted.iter().any(|feature| !had.has(*feature));
+            assert_eq!(refused.is_err(), lacks, "{name}: it was not unmounted");
+        }
+        let fs = mount(on.volume(&all));
+        let all_trees = |fs: &FileSystem| {
+            let of = |name: &str| fs.open_snapshot(name, MountOptions::default());
+            let list = fs.snapshots();
+            let past = list.iter().map(|one| of(&one.name).expect("a snapshot"));
+            past.map(|past| tree(&past))
+                .chain([tree(fs)])
+                .collect::<Vec<_>>()
+        };
+        let before = all_trees(&fs);
+        fs.close().expect("a good device");
+        let turned = FileSystem::turn_on(on.volume(&all), &wanted).expect("an unmounted volume");
+        assert!(turned.iter().all(|feature| !had.has(*feature)), "{name}");
+        assert!(wanted.iter().all(|feature| superblock().has(*feature)));
+        let again = FileSystem::turn_on(on.volume(&all), &wanted).expect("it has all");
+        assert_eq!(again, [], "{name}: nothing to do");
+        let spotless = || {
+            let report = check(on.volume(&all), &CheckOptions::default()).expect("a superblock");
+            assert!(report.is_spotless(), "{name}: {:?}", report.issues());
+        };
+        spotless();
+        let fs = mount(on.volume(&all));
+        assert_eq!(all_trees(&fs), before, "{name}");
+        let root = fs.root().expect("a root");
+        let new = NewInode {
+            mode: 0o40_750,
+            ..NewInode::default()
+        };
+        fs.mkdir(&root, b"since", &new).expect("room");
+        drop(root);
+        fs.close().expect("a good device");
+        spotless();
+    }
+    assert_eq!(missing, [], "features that no golden volume has");
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Places {
 }
 
 /// The volume, with this block destroyed.
-fn without(ram: &RamDevice, block: u64) -> Arc<RamDevice> {
+pub(crate) fn without(ram: &RamDevice, block: u64) -> Arc<RamDevice> {
     let damaged = Arc::new(RamDevice::from_image("damaged", &ram.snapshot()));
     let region = Region::open(share(damaged.clone()));
     region.write(BlockNo(block), &[0x5a; 4096]).expect("memory");
@@ -123,7 +123,12 @@ fn damage_of_snapshots_is_found_and_the_volume_is_not_lost() {
 }
 
 /// Changes the body of a sealed block of kind `kind`, and seals it again.
-fn forge(ram: &RamDevice, at: u64, kind: u32, change: impl FnOnce(&mut [u8])) -> Arc<RamDevice> {
+pub(crate) fn forge(
+    ram: &RamDevice,
+    at: u64,
+    kind: u32,
+    change: impl FnOnce(&mut [u8]),
+) -> Arc<RamDevice> {
     let damaged = Arc::new(RamDevice::from_image("forged", &ram.snapshot()));
     let region = Region::open(share(damaged.clone()));
     let layout = read_layout(&region).expect("a volume");

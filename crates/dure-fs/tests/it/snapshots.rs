@@ -37,7 +37,7 @@ pub(crate) fn options() -> MountOptions {
     }
 }
 
-fn formatted(blocks: u64) -> Arc<RamDevice> {
+pub(crate) fn formatted(blocks: u64) -> Arc<RamDevice> {
     let ram = Arc::new(RamDevice::new("volume", blocks));
     let format = FormatOptions {
         journals: Some(2),

@@ -18,6 +18,14 @@ use crate::service::Errno;
 /// Largest READ and WRITE.
 pub const IO_BYTES: usize = 1 << 20;
 
+/// Largest READ and WRITE for a server with a cache of so many bytes: each of its threads may have
+/// one of either in memory.
+#[must_use]
+pub fn io_bytes(cache_bytes: u64) -> usize {
+    let afforded = usize::try_from(cache_bytes / 64).unwrap_or(IO_BYTES);
+    (afforded / PAGE * PAGE).clamp(IO_BYTES / 8, IO_BYTES)
+}
+
 pub(super) const PAGE: usize = 4096;
 /// Where requests begin: the data of a WRITE then begin at a page.
 const REQUEST_AT: usize = PAGE - size_of::<InHeader>() - size_of::<WriteIn>();

@@ -16,7 +16,7 @@ const NEEDED: u32 = init::MAX_PAGES | init::SETXATTR_EXT;
 const WANTED: u32 = NEEDED | init::BIG_WRITES;
 
 /// What a service takes of what the kernel offers: bits of [`init`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// A kernel that does not offer all of them is refused.
     pub needed: u32,
@@ -24,11 +24,23 @@ pub struct Features {
     pub wanted: u32,
     /// The same of the other field of flags.
     pub wanted_more: u32,
+    /// Largest READ and WRITE, in bytes: whole pages, at most [`IO_BYTES`]. The kernel splits what is
+    /// larger.
+    pub io_bytes: usize,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Features {
+            needed: 0,
+            wanted: 0,
+            wanted_more: 0,
+            io_bytes: IO_BYTES,
+        }
+    }
 }
 
 const PAGE: usize = 4096;
-/// Pages of a request at most.
-const PAGES: usize = IO_BYTES / PAGE;
 /// Read-ahead, write-back and asynchronous direct I/O under way at most.
 const BACKGROUND: u16 = 64;
 /// Requests in flight at which the kernel pauses write-back.
@@ -103,6 +115,7 @@ pub fn negotiate(
         _ => features.wanted_more & more | rings,
     };
     let ext = if flags2 == 0 { 0 } else { init::EXT };
+    let io_bytes = features.io_bytes.clamp(PAGE, IO_BYTES);
     Ok(Negotiated::Agreed(InitOut {
         major: MAJOR,
         minor: MINOR.min(minor),
@@ -111,9 +124,9 @@ pub fn negotiate(
         flags2,
         max_background: BACKGROUND,
         congestion: CONGESTED,
-        max_write: u32::try_from(IO_BYTES).expect("a request of a megabyte fits in 32 bits"),
+        max_write: u32::try_from(io_bytes).expect("a megabyte fits in 32 bits"),
         time_granularity: 1,
-        max_pages: u16::try_from(PAGES).expect("the pages of a request fit in 16 bits"),
+        max_pages: u16::try_from(io_bytes / PAGE).expect("its pages fit in 16 bits"),
         ..InitOut::default()
     }))
 }

@@ -1,5 +1,5 @@
 use super::Transport;
-use super::buffer::{IO_BYTES, Reply, RequestBuffer};
+use super::buffer::{IO_BYTES, Reply, RequestBuffer, io_bytes};
 use super::negotiate::{Features, Negotiated, negotiate, offers_rings};
 use crate::protocol::MAJOR;
 use crate::protocol::opcode::init;
@@ -23,6 +23,7 @@ const FEATURES: Features = Features {
     needed: init::HANDLE_KILLPRIV_V2,
     wanted: init::WRITEBACK_CACHE,
     wanted_more: init::EXT_DIRECT_IO_ALLOW_MMAP,
+    io_bytes: IO_BYTES,
 };
 
 #[test]
@@ -65,6 +66,23 @@ fn rings_are_agreed_where_they_are_offered_and_wanted() {
         };
         let ext = if more == 0 { 0 } else { init::EXT };
         assert_eq!((out.flags & init::EXT, out.flags2), (ext, more));
+    }
+}
+
+#[test]
+fn a_small_cache_is_sent_small_requests() {
+    for (cache, bytes) in [(0, 128 << 10), (16 << 20, 256 << 10), (u64::MAX, 1 << 20)] {
+        let io_bytes = io_bytes(cache);
+        let features = Features {
+            io_bytes,
+            ..FEATURES
+        };
+        let agreed = negotiate((&offer(45, NEEDED), 0), &features, Transport::Device);
+        let Ok(Negotiated::Agreed(out)) = agreed else {
+            panic!("no agreement");
+        };
+        assert_eq!(out.max_write, bytes);
+        assert_eq!(u32::from(out.max_pages) * 4096, out.max_write);
     }
 }
 

@@ -77,7 +77,7 @@ impl Call<'_> {
     }
 
     pub(super) fn statistics(self) -> Outcome {
-        let room = self.server.statistics();
+        let room = self.server.statistics(self.request.node);
         self.reply.put(&StatfsOut {
             blocks: room.blocks,
             free: room.free,

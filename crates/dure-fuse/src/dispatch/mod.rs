@@ -56,11 +56,16 @@ impl Service for Server {
         // None of the operations that are left asks the kernel about an inode.
         let served = serve(Call::new(self, request, reply), &|_| true);
         // A thread that can wait makes more room, or is the one that says that there is none.
-        if served == Err(libc::ENOSPC) && reply.is_empty() {
+        if is_full(&served) && reply.is_empty() {
             return None;
         }
         Some(served)
     }
+}
+
+/// Whether a deletion that is under way may make room, or did.
+fn is_full(served: &Outcome) -> bool {
+    matches!(served, Err(libc::ENOSPC | libc::EDQUOT))
 }
 
 /// Makes durable what was just changed, on a mount that promises it (`sync`, `dirsync`).
@@ -113,10 +118,13 @@ fn serve_with_room(
     }
     let mut served = serve(Call::new(server, request, reply), knows);
     for _ in 0..DELETIONS_ROUNDS {
-        if served != Err(libc::ENOSPC) || !reply.is_empty() {
+        if !is_full(&served) || !reply.is_empty() {
             break;
         }
-        server.was_refused();
+        // A user at a limit leaves the kernel's cache of all the others as it is.
+        if matches!(served, Err(libc::ENOSPC)) {
+            server.was_refused();
+        }
         // A deletion that freed space may have ended before this call: try again in any case.
         let more = server.finish_deletions(knows);
         served = serve(Call::new(server, request, reply), knows);

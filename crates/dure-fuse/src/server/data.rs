@@ -155,22 +155,26 @@ impl Server {
             .map_err(errno)
     }
 
-    /// COPY_FILE_RANGE: how many bytes were copied, fewer at the end of the source.
+    /// COPY_FILE_RANGE: how many bytes were copied, fewer at the end of the source. Blocks are shared
+    /// where they can be.
     ///
     /// # Errors
     /// An errno, if nothing was copied.
     pub fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Answer<u64> {
         let (source, target) = (self.inode(from.0)?, self.inode(to.0)?);
-        let mut buffer = vec![0; usize::try_from(len).unwrap_or(COPY_BYTES).min(COPY_BYTES)];
-        let mut done = 0;
+        let cloned = self
+            .volume
+            .clone_range((&source, from.1), (&target, to.1), len);
+        let mut done = cloned.map_err(errno)?;
+        let mut buffer = Vec::new();
         while done < len {
             let want = usize::try_from(len - done)
                 .unwrap_or(COPY_BYTES)
                 .min(COPY_BYTES);
-            let part = &mut buffer[..want];
+            buffer.resize(want, 0);
             let got = self
                 .volume
-                .read(&source, from.1 + done, part, ReadMode::Bypass);
+                .read(&source, from.1 + done, &mut buffer, ReadMode::Bypass);
             let put = got.and_then(|got| {
                 self.volume
                     .write(&target, to.1 + done, &buffer[..got], Stamp::Set)
@@ -206,13 +210,17 @@ impl Server {
         self.volume.trim(bytes, least).map_err(errno)
     }
 
-    /// STATFS.
+    /// STATFS: of the volume, or of what the project of the inode may have of it.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self, node: u64) -> Statistics {
         if let Some(cache) = &self.kernel_cache {
             cache.look(&self.volume);
         }
-        let statistics = self.volume.statistics();
+        let quotas = self.volume.has_quotas();
+        let statistics = match quotas.then(|| self.inode(node)) {
+            Some(Ok(inode)) => self.volume.statistics_of(&inode),
+            _ => self.volume.statistics(),
+        };
         Statistics {
             blocks: statistics.blocks,
             free: statistics.blocks_free,

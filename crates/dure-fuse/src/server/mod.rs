@@ -147,15 +147,32 @@ impl Server {
     /// Those of [`MountedVolume::grow`](crate::MountedVolume::grow).
     pub fn grow(&mut self, larger: Arc<dyn Device>) -> Result<(Layout, Layout), GrowError> {
         self.volume.grown(larger.info().blocks)?;
+        self.anew(larger, FileSystem::grow)
+    }
+
+    /// Closes the volume, and mounts it again on its device.
+    ///
+    /// # Errors
+    /// Those of [`MountedVolume::mount_again`](crate::MountedVolume::mount_again).
+    pub fn remount(&mut self, device: Arc<dyn Device>) -> Result<(), GrowError> {
+        self.anew(device, |_| Ok(()))
+    }
+
+    /// Closes the volume, lets `change` change it, and mounts it on `device`.
+    fn anew<R>(
+        &mut self,
+        device: Arc<dyn Device>,
+        change: impl FnOnce(Arc<dyn Device>) -> dure_fs::Result<R>,
+    ) -> Result<R, GrowError> {
         // What fails here leaves the background work running; a close ends it first.
         self.volume.sync()?;
         self.volume.close()?;
-        let grown = FileSystem::grow(Arc::clone(&larger));
+        let changed = change(Arc::clone(&device));
         // If it has not grown, it is as it was, and is mounted all the same.
         let keep = self.unlinked.nodes().into_iter().map(nodes::ino_of);
-        let (volume, kept) = match self.mount_again(larger, grown.is_ok(), &keep.collect()) {
+        let (volume, kept) = match self.mount_again(device, changed.is_ok(), &keep.collect()) {
             Ok(mounted) => mounted,
-            Err(error) => return Err(GrowError::NotMounted(grown.err().unwrap_or(error))),
+            Err(error) => return Err(GrowError::NotMounted(changed.err().unwrap_or(error))),
         };
         // The pins of the closed volume delete nothing.
         self.unlinked.clear();
@@ -164,7 +181,7 @@ impl Server {
         if let Some(cache) = &self.kernel_cache {
             cache.mounted_again(&self.volume);
         }
-        Ok(grown?)
+        Ok(changed?)
     }
 
     /// Mounts the closed volume, with the inodes of `keep` in use.

@@ -256,6 +256,7 @@ fn own_call(mut call: Call, place: u8) -> Call {
         }
         Call::Truncate { at, .. }
         | Call::Allocate { at, .. }
+        | Call::Clone { at, .. }
         | Call::RemoveXattr { at, .. }
         | Call::Chmod { at, .. }
         | Call::Chown { at, .. }

@@ -59,6 +59,14 @@ pub enum Call {
         offset: u64,
         len: u64,
     },
+    /// `copy_file_range`: blocks are shared, and what cannot be is copied.
+    Clone {
+        from: At,
+        start: u64,
+        len: u64,
+        at: At,
+        offset: u64,
+    },
     /// An extended attribute gets a value of `len` bytes.
     SetXattr {
         at: At,
@@ -151,6 +159,13 @@ impl fmt::Display for Call {
                 offset,
                 len,
             } => write!(f, "allocate {at} {mode:?} {offset}+{len}"),
+            Call::Clone {
+                from,
+                start,
+                len,
+                at,
+                offset,
+            } => write!(f, "clone {from} {start}+{len} {at} {offset}"),
             Call::SetXattr {
                 at,
                 name,

@@ -190,6 +190,18 @@ fn on_inodes(name: &str, words: &mut Words<'_>) -> Result<Option<Call>, String> 
                 len,
             }
         }
+        "clone" => {
+            let from = words.at()?;
+            let (start, len) = words.range()?;
+            let (at, offset) = (words.at()?, words.number()?);
+            Call::Clone {
+                from,
+                start,
+                len,
+                at,
+                offset,
+            }
+        }
         "setxattr" => {
             let (at, name, len) = (words.at()?, intern(words.word()?), words.number()?);
             words.expect("of")?;

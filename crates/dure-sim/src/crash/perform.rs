@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dure_fs::format::inode::Time;
 use dure_fs::{
-    Error, FileKind, FileSystem, InodeRef, NewInode, Result, SetAttributes, SetTime, Stamp,
-    SyncScope, XattrMode,
+    Error, FileKind, FileSystem, InodeRef, NewInode, ReadMode, Result, SetAttributes, SetTime,
+    Stamp, SyncScope, XattrMode,
 };
 use dure_sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use dure_sync::{Arc, clock, thread};
@@ -231,6 +231,18 @@ impl Performer {
         self.fs.link(&self.at(from)?, &dir, name)
     }
 
+    /// As programs copy: what is not shared is read and written.
+    fn clone(&self, (from, start): (At, u64), (at, offset): (At, u64), len: u64) -> Result<()> {
+        let (fs, from, at) = (&self.fs, self.at(from)?, self.at(at)?);
+        let done = fs.clone_range((&from, start), (&at, offset), len)?;
+        let mut rest = vec![0; dure_fs::units::to_usize(len - done)];
+        let count = fs.read(&from, start + done, &mut rest, ReadMode::Cached)?;
+        assert_eq!(count, rest.len(), "the source has these bytes");
+        let written = fs.write(&at, offset + done, &rest, Stamp::Set)?;
+        assert_eq!(written, rest.len(), "the volume has room");
+        Ok(())
+    }
+
     /// Calls on an inode.
     fn change(&self, call: &Call) -> Result<()> {
         let fs = &self.fs;
@@ -254,6 +266,13 @@ impl Performer {
                 offset,
                 len,
             } => fs.allocate(&self.at(at)?, mode, offset, len),
+            Call::Clone {
+                from,
+                start,
+                len,
+                at,
+                offset,
+            } => self.clone((from, start), (at, offset), len),
             Call::SetXattr {
                 at,
                 name,

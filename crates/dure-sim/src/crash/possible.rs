@@ -79,6 +79,10 @@ impl History {
             Call::Write { at, .. } | Call::Truncate { at, .. } | Call::Allocate { at, .. } => {
                 is(at, FileKind::File)
             }
+            Call::Clone {
+                from, start, len, ..
+            } if !self.has_bytes(from, start + len) => false,
+            Call::Clone { at, .. } => is(at, FileKind::File),
             Call::SetXattr { at, .. }
             | Call::Chmod { at, .. }
             | Call::Chown { at, .. }
@@ -89,6 +93,14 @@ impl History {
             }
             Call::Temporary { dir, .. } => is(At::Path(dir), FileKind::Directory),
         }
+    }
+
+    fn has_bytes(&self, file: At, end: u64) -> bool {
+        let is_file = self.kind(file) == Some(FileKind::File);
+        is_file
+            && self
+                .at(file)
+                .is_some_and(|id| self.now.node(id).size >= end)
     }
 
     fn rename_possible(&self, from: Path, to: Path, mode: RenameMode) -> bool {

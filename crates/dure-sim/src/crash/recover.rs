@@ -5,7 +5,7 @@
 //! only on the medium, which [`super::memo`] relies on. **Crash.** It has been.
 
 use dure_block::Device;
-use dure_check::{CheckOptions, Data, Issue, IssueKind, Repair, check};
+use dure_check::{CheckOptions, Data, IssueKind, Repair, check};
 use dure_fs::{
     Error, FileSystem, MountOptions, NvramOptions, RecordPolicy, Rules, StoreRules, VolumeInfo,
     VolumeRules, VolumeState,
@@ -37,12 +37,15 @@ pub(super) fn recover(
         if mount.records == RecordPolicy::None {
             return repair_unlogged(&device, mount);
         }
-        must_be_clean(&device, Data::Verify, "before recovery")?;
+        let before = left_by_a_crash(&device, Data::Verify, "before recovery")?;
         let fs = FileSystem::open(device.clone(), in_recovery(mount));
         let fs = fs.map_err(|error| format!("recovery: {error}"))?;
         let tree = Tree::read(&fs).map_err(|what| format!("the recovered tree: {what}"))?;
         fs.close()
             .map_err(|error| format!("unmount after recovery: {error}"))?;
+        if before.iter().any(is_lost_copy) {
+            must_be_clean(&device, Data::Skip, "after recovery")?;
+        }
         Ok(tree)
     };
     let tree = caught(judged);
@@ -150,6 +153,20 @@ pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, S
 }
 
 fn must_be_clean(device: &Arc<dyn Device>, data: Data, when: &str) -> Result<(), String> {
+    let left = left_by_a_crash(device, data, when)?;
+    match left.into_iter().find(is_lost_copy) {
+        Some(lost) => Err(format!("check {when}: {lost}")),
+        None => Ok(()),
+    }
+}
+
+/// What the check says about a volume, if nothing of it is worse than what a crash leaves: a volume
+/// that was not unmounted, and a slot, or a copy of the superblock, that was torn while it was written.
+fn left_by_a_crash(
+    device: &Arc<dyn Device>,
+    data: Data,
+    when: &str,
+) -> Result<Vec<IssueKind>, String> {
     let options = CheckOptions {
         data,
         threads: Some(1),
@@ -157,17 +174,24 @@ fn must_be_clean(device: &Arc<dyn Device>, data: Data, when: &str) -> Result<(),
     };
     let report =
         check(device.clone(), &options).map_err(|error| format!("check {when}: {error}"))?;
-    // A crash leaves volumes that were not unmounted, and may tear the slot that was being written.
-    let counts = |issue: &&Issue| {
-        !matches!(
-            issue.kind,
-            IssueKind::NotClean { .. } | IssueKind::PairSlotBad { .. }
-        )
-    };
-    let issues = report.issues().iter().filter(counts);
-    let shown: Vec<_> = issues.take(4).map(ToString::to_string).collect();
+    let kinds = report.issues().iter().map(|issue| issue.kind.clone());
+    let (left, worse): (Vec<_>, Vec<_>) = kinds.partition(|kind| {
+        is_lost_copy(kind)
+            || matches!(
+                kind,
+                IssueKind::NotClean { .. } | IssueKind::PairSlotBad { .. }
+            )
+    });
+    let shown: Vec<_> = worse.iter().take(4).map(ToString::to_string).collect();
     if shown.is_empty() {
-        return Ok(());
+        return Ok(left);
     }
     Err(format!("check {when}: {}", shown.join("; ")))
+}
+
+fn is_lost_copy(kind: &IssueKind) -> bool {
+    matches!(
+        kind,
+        IssueKind::SuperblockCopy { .. } | IssueKind::MediumHead { .. }
+    )
 }

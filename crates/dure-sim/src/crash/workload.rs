@@ -267,6 +267,30 @@ fn on_ranges(all: &mut Vec<Operation>) {
     }
 }
 
+fn on_clones(all: &mut Vec<Operation>) {
+    let clones = [
+        // Over bytes, over an end, into a hole behind a leaf, across a leaf, within a file, to the end.
+        ("A/foo", 0, 2 * P, "foo", 0),
+        ("A/foo", 0, 4 * P + 500, "B/foo", 0),
+        ("A/foo", P, P, "B/foo", 30 * P),
+        ("A/bar", 22 * P, 4 * P, "A/foo", 0),
+        ("A/bar", 22 * P, 4 * P, "A/foo", 22 * P),
+        ("A/foo", 0, 2 * P, "A/foo", 2 * P),
+        ("A/bar", 0, 27 * P, "foo", 0),
+    ];
+    for (from, start, len, path, offset) in clones {
+        let (from, at) = (file(from), file(path));
+        let call = Call::Clone {
+            from,
+            start,
+            len,
+            at,
+            offset,
+        };
+        all.push(one(call, &[at, from], &[parent(path)]));
+    }
+}
+
 fn on_attributes(all: &mut Vec<Operation>) {
     for path in ["foo", "A/foo", "A/bar", "A"] {
         let at = file(path);
@@ -327,6 +351,7 @@ pub fn operations() -> Vec<Operation> {
     on_two_names(&mut all);
     on_data(&mut all);
     on_ranges(&mut all);
+    on_clones(&mut all);
     on_attributes(&mut all);
     all
 }

@@ -1,6 +1,6 @@
 //! Every crash of every workload of one operation: nothing promised is lost, nothing is half there.
 //!
-//! `cargo test` runs a seeded sample. `DURE_CRASH=full` runs everything (in release: about two
+//! `cargo test` runs a seeded sample. `DURE_CRASH=full` runs everything (about four
 //! minutes); `DURE_CRASH_SEED=n` another sample; `DURE_CRASH_ONLY=text` the workloads whose
 //! description holds the text, in full. See docs/testing/crashes.md.
 

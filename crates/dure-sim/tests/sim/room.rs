@@ -61,6 +61,16 @@ fn sim_room_private_calls_scale_and_move_no_line() {
     }
 }
 
+/// They fell behind from 40 cores on: when the name of a directory that all walk through left the
+/// dentry cache, all slept for its bucket; and new inodes went into the shard of a shared directory.
+#[test]
+fn sim_room_changes_of_names_scale_to_80_cores() {
+    for (workload, least) in [(Workload::Mwcl, 60.0), (Workload::Mwcm, 45.0)] {
+        let times = ratio(&simulate(workload, "", 80), &simulate(workload, "", 1));
+        assert!(times > least, "{workload:?}: {times} times one core");
+    }
+}
+
 #[test]
 fn sim_room_ranges_of_a_file_are_faster_than_its_lock() {
     let ranges = simulate(Workload::Dwom, "", 20);

@@ -117,10 +117,12 @@ impl<'v> Writer<'v> {
         let keeper = self.keeper(core);
         keeper.keep(nat_pairs(&entries))?;
         self.write_nat(entries, &mut written)?;
+        self.space.write_shared(core, self.checkpoint)?;
         let changed = self.space.changed_pairs();
         keeper.keep(changed.iter().copied().map(pair_index))?;
         self.write_space(&changed, &mut written)?;
         keeper.name(&mut state.header, None)?;
+        self.space.name_shared(&mut state.header);
         self.complete(state, std::iter::once(&written))
     }
 

@@ -39,7 +39,7 @@ use crate::error::Error;
 use crate::frames::{Frame, FramePool};
 use crate::ranks::LOGGED;
 use crate::space::{Effect, Space};
-use crate::units::{BLOCK_BYTES, BlockNo, Run, to_u64, to_usize};
+use crate::units::{BLOCK_BYTES, BlockNo, Run, SlotRef, to_u64, to_usize};
 use admission::Admission;
 
 /// Locks of the table. A core allocates from a segment of its own, so neighbours share a lock.
@@ -286,6 +286,17 @@ impl DataLog {
         for effect in effects {
             match effect {
                 Effect::Free(run) => self.pass_free(core, run, &mut passed),
+                Effect::FreeOf {
+                    first,
+                    nid,
+                    count,
+                    granule,
+                    slot,
+                } => {
+                    let owner = SlotRef { nid, granule, slot };
+                    let count = u32::from(count);
+                    self.pass_free_of(core, owner, Run { first, count }, &mut passed);
+                }
                 other => passed.push(other),
             }
         }
@@ -307,6 +318,22 @@ impl DataLog {
             };
         }
         passed.extend((free.count > 0).then_some(Effect::Free(free)));
+    }
+
+    /// What is here is named by one slot only: no page in a log is shared.
+    fn pass_free_of(&self, core: CoreId, owner: SlotRef, run: Run, passed: &mut Effects<Effect>) {
+        let blocks = (0..run.count).map(|n| BlockNo(run.first.0 + u64::from(n)));
+        if !blocks.clone().any(|block| self.holds(block)) {
+            passed.push(Effect::free_of(owner, run));
+            return;
+        }
+        for (slot, first) in (owner.slot..).zip(blocks) {
+            let run = Run { first, count: 1 };
+            match self.holds(first) {
+                true => self.pass_free(core, run, passed),
+                false => passed.push(Effect::free_of(SlotRef { slot, ..owner }, run)),
+            }
+        }
     }
 
     /// Drops the entry of a freed block; false if the block must not be used yet.

@@ -73,8 +73,10 @@ pub struct AttributesV1 {
     pub xattr_root: U64,
     /// Bytes of the extended attribute stream.
     pub xattr_bytes: U32,
+    /// The project that it counts for; 0: none, and without `PROJECTS`.
+    pub project: U32,
     /// Written zero, checked zero.
-    pub reserved: [u8; 28],
+    pub reserved: [u8; 24],
 }
 const _: () = assert!(size_of::<AttributesV1>() == 112);
 /// The current version.

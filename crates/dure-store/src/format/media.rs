@@ -9,7 +9,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::feature::{INCOMPAT_MEDIA, RO_COMPAT_STAMPS};
+use super::feature::{MEDIA, STAMPS};
 use super::superblock::SuperBlock;
 
 /// Entries of the device table.
@@ -122,7 +122,7 @@ impl SuperBlock {
     /// Whether each medium but the first has a stamp.
     #[must_use]
     pub fn is_stamped(&self) -> bool {
-        self.ro_compat.get() & RO_COMPAT_STAMPS != 0
+        self.has(STAMPS)
     }
 
     /// The medium of a block.
@@ -136,7 +136,7 @@ impl SuperBlock {
     /// What is impossible in the table, if something is.
     pub(crate) fn media_fault(&self) -> Option<&'static str> {
         let media = self.media();
-        let several = self.incompat.get() & INCOMPAT_MEDIA != 0;
+        let several = self.has(MEDIA);
         let segment = u64::from(self.segment_blocks.get()).max(1);
         let ends = media.iter().scan(0_u64, |end, medium| {
             let at = *end;

@@ -18,6 +18,8 @@ pub mod nat;
 pub mod node;
 pub mod note;
 pub mod orphan;
+pub mod quota;
+pub mod shared;
 pub mod sit;
 pub mod slot;
 pub mod snapshot;
@@ -47,4 +49,8 @@ pub mod pair_kind {
     pub const KEPT_LIST: u32 = 23;
     /// Pair as it was when a snapshot was taken; not a pair itself.
     pub const KEPT: u32 = 24;
+    /// Block of the index of shared blocks; not a pair.
+    pub const SHARED_INDEX: u32 = 25;
+    /// Block of runs of shared blocks; not a pair.
+    pub const SHARED_RUNS: u32 = 26;
 }

@@ -6,7 +6,7 @@
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::feature;
+use super::feature::{self, CLONES, PROJECTS};
 use super::foreign;
 pub use super::media::{DEVICES_MAX, DeviceEntryV1, PATH_BYTES};
 use crate::error::{Error, Result};
@@ -168,14 +168,7 @@ impl SuperBlock {
         if sb.magic[..7] != MAGIC[..7] {
             return Err(not_dure(block, address));
         }
-        if sb.magic != MAGIC || sb.version.get() != VERSION {
-            return Err(Error::Unsupported {
-                what: format!(
-                    "format version {}; this program reads version {VERSION} only",
-                    sb.version.get()
-                ),
-            });
-        }
+        feature::expect_version(sb.version.get(), sb.magic == MAGIC)?;
         let mut zeroed = sb;
         zeroed.crc = U32::new(0);
         let got = dure_block::crc32c::crc32c(zeroed.as_bytes());
@@ -186,12 +179,7 @@ impl SuperBlock {
             u64::from(got),
         )?;
         Error::expect_eq("superblock address", address, address, sb.address.get())?;
-        let unknown = sb.incompat.get() & !feature::INCOMPAT_KNOWN;
-        if unknown != 0 {
-            return Err(Error::Unsupported {
-                what: format!("incompatible features {unknown:#x}"),
-            });
-        }
+        sb.expect_readable()?;
         let dirt = sb.reserved.iter().filter(|&&byte| byte != 0).count();
         Error::expect_eq(
             "superblock reserved bytes",
@@ -202,10 +190,16 @@ impl SuperBlock {
         Ok(sb)
     }
 
-    /// Whether this version may write to the volume.
+    /// Whether several slots may name one block.
     #[must_use]
-    pub fn writable(&self) -> bool {
-        self.ro_compat.get() & !feature::RO_COMPAT_KNOWN == 0
+    pub fn has_clones(&self) -> bool {
+        self.has(CLONES)
+    }
+
+    /// Whether inodes may have a project.
+    #[must_use]
+    pub fn has_projects(&self) -> bool {
+        self.has(PROJECTS)
     }
 }
 

@@ -41,8 +41,10 @@ pub struct VolumeHeaderV3 {
     pub written: U64,
     /// First block of the table of snapshots; 0: there is none.
     pub snapshots: U64,
+    /// First block of the index of shared blocks; 0: no block is shared.
+    pub shared: U64,
     /// Written zero.
-    pub reserved: [u8; 40],
+    pub reserved: [u8; 32],
     /// Which mount wrote this: a random number of its own; 0: mkfs. A mount that finds another's
     /// before a checkpoint writes nothing more.
     pub mount: U64,

@@ -10,8 +10,8 @@ use crate::backlog::{Backlog, Fill};
 use crate::ranks::{DIRTY_NODES, NODE_SHARD};
 use crate::units::{Nid, nth_core, to_usize};
 
-/// Shards, at least and at most: inserting a node locks one exclusively.
-const SHARDS: (usize, usize) = (64, 1024);
+/// Shards, at least and at most: an insert locks one exclusively while tens of cores look nodes up.
+const SHARDS: (usize, usize) = (64, 16 * 1024);
 
 /// Where there are more than the least, each has room for so many nodes.
 const SHARD_NODES: usize = 16;

@@ -178,6 +178,17 @@ impl Nat {
         Ok(census)
     }
 
+    /// The inode nodes of pair `index`, as of the last checkpoint. Keeps nothing of the pair.
+    pub(crate) fn inode_nodes_at_rest(&self, index: u64) -> Result<Vec<Nid>> {
+        let entries = self.load(index)?;
+        let nids = (index * ENTRIES..).map(Nid);
+        let is_inode = |entry: &NatEntry| {
+            !entry.block().is_none() && entry.kind_code() == NodeKind::Inode.code()
+        };
+        let found = nids.zip(&entries).filter(|(_, entry)| is_inode(entry));
+        Ok(found.map(|(nid, _)| nid).collect())
+    }
+
     /// The entry of `nid`.
     pub fn entry(&self, nid: Nid) -> Result<NatEntry> {
         if nid.0 >= self.layout.nids() {

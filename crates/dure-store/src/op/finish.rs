@@ -108,6 +108,7 @@ impl Op<'_> {
                 dirtied += make_dirty(self.store, self.core, change.node);
             }
         }
+        log_shares(self.store, &mut handle, &self.shares);
         log_moves(self.store, &mut handle, &self.moves);
         let mark = handle.join();
         for (change, held) in changes.iter().zip(&mut held) {
@@ -262,20 +263,45 @@ pub(super) fn end_granules(node: &Node, held: &mut HeldNode<'_>, version: u64) {
     node.set_freed(version);
 }
 
+fn note_blocks(handle: &mut Handle<'_, Settler>, owner: SlotRef, run: Run) {
+    let note = Blocks {
+        first: U64::new(run.first.0),
+        nid: U64::new(owner.nid.0),
+        count: U16::new(u16::try_from(run.count).expect("a run lies in one granule")),
+        granule: owner.granule,
+        slot: owner.slot,
+    };
+    handle.note(BLOCKS, note.as_bytes());
+}
+
+/// Shares blocks, before the join: when another operation takes one out of its slot, which it can do
+/// when the caller has let go of the inodes, the space map knows that a second slot names it. Notes
+/// name both slots: of a block that had one owner no list has it.
+pub(super) fn log_shares(
+    store: &Store,
+    handle: &mut Handle<'_, Settler>,
+    shares: &[(SlotRef, SlotRef, Run)],
+) {
+    for &(source, target, run) in shares {
+        let rules = &store.options.store_rules;
+        if rules.clones_note_sources.holds() {
+            note_blocks(handle, source, run);
+        }
+        note_blocks(handle, target, run);
+        if rules.clones_count.holds() {
+            store.space.share(source, target, run);
+            handle.effect(Effect::share(target, run));
+        }
+    }
+}
+
 pub(super) fn log_moves(
     store: &Store,
     handle: &mut Handle<'_, Settler>,
     moves: &[(Move, SlotRef, Run)],
 ) {
     for &(direction, owner, run) in moves {
-        let note = Blocks {
-            first: U64::new(run.first.0),
-            nid: U64::new(owner.nid.0),
-            count: U16::new(u16::try_from(run.count).expect("a run lies in one granule")),
-            granule: owner.granule,
-            slot: owner.slot,
-        };
-        handle.note(BLOCKS, note.as_bytes());
+        note_blocks(handle, owner, run);
         if direction == Move::Unplace {
             store.space.will_free(run);
         }
@@ -286,12 +312,23 @@ pub(super) fn log_moves(
             }
             Move::Unplace if !store.options.store_rules.reuse_after_valid.holds() => {
                 let core = store.partition();
-                store
-                    .space
-                    .settle(store.data_log.pass(core, smallvec![Effect::Free(run)]));
+                store.space.settle(
+                    store
+                        .data_log
+                        .pass(core, smallvec![freed(store, owner, run)]),
+                );
             }
-            Move::Unplace => handle.effect(Effect::Free(run)),
+            Move::Unplace => handle.effect(freed(store, owner, run)),
         }
+    }
+}
+
+/// On a volume without clones who let go of a block does not matter. The first clone of a volume may
+/// be made just now, but not of these blocks: no slot names them any more.
+fn freed(store: &Store, owner: SlotRef, run: Run) -> Effect {
+    match store.space.may_share() {
+        true => Effect::free_of(owner, run),
+        false => Effect::Free(run),
     }
 }
 

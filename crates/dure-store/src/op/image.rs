@@ -19,8 +19,8 @@ use dure_journal::{Buffer, BufferUse, Change as BufferChange, Handle, Hold, Tran
 use super::Op;
 use super::draft::Parts;
 use super::finish::{
-    Change, Fate, changes, end_granules, end_version, log_moves, make_dirty, note_end, note_life,
-    publish, sort,
+    Change, Fate, changes, end_granules, end_version, log_moves, log_shares, make_dirty, note_end,
+    note_life, publish, sort,
 };
 use crate::format::node::NodeImage;
 use crate::format::note::NEW_NODE;
@@ -147,6 +147,7 @@ impl Op<'_> {
                 dirtied += make_dirty(self.store, self.core, node.change.node);
             }
         }
+        log_shares(self.store, &mut handle, &self.shares);
         log_moves(self.store, &mut handle, &self.moves);
         let mark = join(self.store, handle, &held);
         held.iter_mut().for_each(|node| node.store(mark));

@@ -76,6 +76,8 @@ pub struct Op<'v> {
     born: Vec<(NodeRef, u64)>,
     freed: Vec<NodeRef>,
     moves: SmallVec<[(Move, SlotRef, Run); 2]>,
+    /// Blocks that slots (the second) name from now on, as others (the first) do.
+    shares: Vec<(SlotRef, SlotRef, Run)>,
     /// Set by the first call of `Op::time`.
     time: OnceCell<Time>,
 }
@@ -167,6 +169,7 @@ impl Store {
                 born: Vec::new(),
                 freed: Vec::new(),
                 moves: SmallVec::new(),
+                shares: Vec::new(),
                 time: OnceCell::new(),
             }),
             Err(error) => {
@@ -423,6 +426,35 @@ impl Op<'_> {
             .as_mut()
             .expect("an op is open until it finishes");
         handle.note_of(DATA, head.as_bytes(), bytes);
+    }
+
+    /// Slot `target`, which the caller writes with `edit`, names `block` from now on, as slot `source`
+    /// does and goes on to. The caller holds the inodes of both until the end. The content of the block is in no log, and there is a claim for the
+    /// lists of shared blocks ([`claim_shared`](crate::space::Space::claim_shared)).
+    pub fn share(&mut self, source: SlotRef, target: SlotRef, block: BlockNo) {
+        assert!(!block.is_none(), "a hole is not shared");
+        debug_assert!(
+            !self.store.data_log.holds(block),
+            "block {} is in a log",
+            block.0
+        );
+        let next = |slot: &SlotRef, of: &SlotRef, count: u32| {
+            (slot.nid, slot.granule) == (of.nid, of.granule)
+                && u32::from(slot.slot) == u32::from(of.slot) + count
+        };
+        if let Some((from, to, run)) = self.shares.last_mut()
+            && next(&source, from, run.count)
+            && next(&target, to, run.count)
+            && block.0 == run.first.0 + u64::from(run.count)
+        {
+            run.count += 1;
+            return;
+        }
+        let run = Run {
+            first: block,
+            count: 1,
+        };
+        self.shares.push((source, target, run));
     }
 
     /// These blocks leave these slots and are free once the operation is valid.

@@ -22,13 +22,10 @@ pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Resu
     let mut slots = Slots::new(base, &replayed.nodes);
     for of_block in named.chunk_by(|a, b| a.0 == b.0) {
         let block = of_block[0].0;
-        let mut owner = None;
-        for &(_, slot) in of_block {
-            if points_to(&mut slots, slot, block)? {
-                owner = Some(slot);
-                break;
-            }
-        }
+        let owner = match space.may_share() {
+            true => sharers(&mut slots, space, block, of_block)?,
+            false => first_owner(&mut slots, block, of_block)?,
+        };
         let run = Run {
             first: block,
             count: 1,
@@ -66,6 +63,57 @@ pub(crate) fn mend(base: &impl Base, space: &Space, replayed: &Replayed) -> Resu
         space.fence(Run { first, count })?;
     }
     Ok(())
+}
+
+fn first_owner(
+    slots: &mut Slots<'_, impl Base>,
+    block: BlockNo,
+    named: &[(BlockNo, SlotRef)],
+) -> Result<Option<SlotRef>> {
+    for &(_, slot) in named {
+        if points_to(slots, slot, block)? {
+            return Ok(Some(slot));
+        }
+    }
+    Ok(None)
+}
+
+/// Puts the list of the slots that name a block right, and returns one of them. Asked are those that
+/// records name, and those that the last checkpoint knew of. These are all: an operation that shares a block names
+/// both slots, and what the checkpoint does not know has its records in the logs.
+///
+/// Crash scenario without the list: A's block is shared with B, a checkpoint; A is overwritten, commit,
+/// crash. Records name A only, and the block would be free while B names it.
+fn sharers(
+    slots: &mut Slots<'_, impl Base>,
+    space: &Space,
+    block: BlockNo,
+    named: &[(BlockNo, SlotRef)],
+) -> Result<Option<SlotRef>> {
+    let listed = space.owners_of(block);
+    let mut asked = listed.clone();
+    asked.extend(named.iter().map(|(_, slot)| *slot));
+    asked.sort_unstable();
+    asked.dedup();
+    let mut owners = Vec::with_capacity(asked.len());
+    let mut known = None;
+    for slot in asked {
+        match points_to(slots, slot, block) {
+            Ok(true) => {
+                known.get_or_insert(slot);
+                owners.push(slot);
+            }
+            Ok(false) => {}
+            // It was an owner, and no record says that it let go. The node is refused when it is asked
+            // for: that is no reason to refuse the volume.
+            Err(Error::Corrupt { .. } | Error::Block(_)) if listed.contains(&slot) => {
+                owners.push(slot);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    space.mend_owners(block, &owners);
+    Ok(known.or_else(|| owners.first().copied()))
 }
 
 /// Each block that a record names, with a slot it was allocated for or freed from, by block.

@@ -34,6 +34,11 @@ pub(crate) fn place_pages(
         let written = placement.region.write(block, &page.bytes);
         if let Err(error) = written {
             // No record names the other block: those that records name are fenced.
+            if placement.space.is_shared(block) {
+                // Only one of its slots would name the other block, and the page is in no log then.
+                let block = block.0;
+                return Err(Error::Unplaced { block, error });
+            }
             let Ok(home) = placement.write_elsewhere(CoreId::new(0), &page.bytes) else {
                 let block = block.0;
                 return Err(Error::Unplaced { block, error });

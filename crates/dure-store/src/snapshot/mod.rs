@@ -54,8 +54,8 @@ pub struct SnapshotInfo {
     pub inodes: u64,
     /// Blocks that were in use, logs and tables aside.
     pub blocks: u64,
-    /// The checkpoint whose tables are the snapshot.
-    pub(crate) checkpoint: u64,
+    /// The checkpoint whose tables are the snapshot: no other snapshot of the volume ever is the same.
+    pub checkpoint: u64,
     /// Live nodes in its NAT.
     pub(crate) nodes: u64,
 }

@@ -10,7 +10,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::{Snapshot, SnapshotInfo, Snapshots, State, check_name};
-use crate::error::{Error, Result};
+use crate::error::{Result, expect, wrong};
 use crate::format::pair_kind;
 use crate::format::snapshot::{
     KeptList, LIST_ENTRIES, SIT_PAIR, SNAPSHOTS_MAX, SnapshotEntry, SnapshotTable, TABLE_ENTRIES,
@@ -234,17 +234,4 @@ fn entry_of(one: &Snapshot) -> SnapshotEntry {
     entry.kept = U64::new(to_u64(one.order.len()));
     entry.name.as_mut_bytes()[..info.name.len()].copy_from_slice(info.name.as_bytes());
     entry
-}
-
-fn expect(what: &str, at: u64, fine: bool) -> Result<()> {
-    if fine { Ok(()) } else { Err(wrong(what, at)) }
-}
-
-fn wrong(what: &str, at: u64) -> Error {
-    Error::Corrupt {
-        what: what.to_owned(),
-        at,
-        want: 1,
-        got: 0,
-    }
 }

@@ -10,17 +10,45 @@ use dure_sync::current_core;
 
 use super::partition::Piece;
 use super::segment::Mismatch;
+use super::shared::behind;
 use super::{IMAGE_DENIED, Space, now};
 use crate::error::{Error, Result};
-use crate::units::{BlockNo, Nid, Run, SegNo};
+use crate::units::{BlockNo, Nid, Run, SegNo, SlotRef};
 
 /// What a handle does to space and nids once it is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It placed these blocks.
     Live(Run),
-    /// It freed these blocks.
+    /// It freed these blocks, which no slots share.
     Free(Run),
+    /// It took `count` blocks out of slots; a block is free when no other slot names it. Not a run and
+    /// a slot: effects are many, and this is as short as the others.
+    FreeOf {
+        /// The first block.
+        first: BlockNo,
+        /// Node of the slots.
+        nid: Nid,
+        /// How many blocks and slots.
+        count: u16,
+        /// Granule of the slots.
+        granule: u8,
+        /// The first slot.
+        slot: u8,
+    },
+    /// It let slots name `count` blocks that others name, too.
+    Share {
+        /// The first block.
+        first: BlockNo,
+        /// Node of the slots that name them now.
+        nid: Nid,
+        /// How many blocks and slots.
+        count: u16,
+        /// Granule of the slots.
+        granule: u8,
+        /// The first slot.
+        slot: u8,
+    },
     /// It freed this node at this version. Handled by the NAT, not by the space map.
     NidFree {
         /// The node.
@@ -29,6 +57,38 @@ pub enum Effect {
         version: u64,
     },
 }
+
+impl Effect {
+    /// That these blocks left the slots from `owner` on.
+    pub(crate) fn free_of(owner: SlotRef, run: Run) -> Effect {
+        let SlotRef { nid, granule, slot } = owner;
+        Effect::FreeOf {
+            first: run.first,
+            nid,
+            count: short(run),
+            granule,
+            slot,
+        }
+    }
+
+    /// That these blocks came to the slots from `owner` on, and others have them, too.
+    pub(crate) fn share(owner: SlotRef, run: Run) -> Effect {
+        let SlotRef { nid, granule, slot } = owner;
+        Effect::Share {
+            first: run.first,
+            nid,
+            count: short(run),
+            granule,
+            slot,
+        }
+    }
+}
+
+fn short(run: Run) -> u16 {
+    u16::try_from(run.count).expect("a run lies in one granule")
+}
+
+const _: () = assert!(size_of::<Effect>() == 24, "as without clones");
 
 impl Space {
     /// Takes in what valid handles did. Freed blocks become available to the current core. What
@@ -41,7 +101,30 @@ impl Space {
                 Effect::Live(run) => Ok(self.settle_live(run, now)),
                 Effect::Free(run) => {
                     self.freeing.add(-i64::from(run.count));
-                    self.settle_free(run, now)
+                    self.settle_free(run, None, now)
+                }
+                Effect::FreeOf {
+                    first,
+                    nid,
+                    count,
+                    granule,
+                    slot,
+                } => {
+                    let count = u32::from(count);
+                    self.freeing.add(-i64::from(count));
+                    let owner = SlotRef { nid, granule, slot };
+                    self.settle_free(Run { first, count }, Some(owner), now)
+                }
+                Effect::Share {
+                    first,
+                    nid,
+                    count,
+                    granule,
+                    slot,
+                } => {
+                    let count = u32::from(count);
+                    self.settle_share(SlotRef { nid, granule, slot }, Run { first, count });
+                    continue;
                 }
                 Effect::NidFree { .. } => continue,
             };
@@ -77,20 +160,30 @@ impl Space {
         freed
     }
 
-    /// These blocks were freed; returns how many of them are free now.
-    fn settle_free(&self, run: Run, now: u64) -> std::result::Result<u64, (BlockNo, String)> {
+    /// These blocks were freed, by the slots from `owner` on if others may share them; returns how
+    /// many of them are free now.
+    fn settle_free(
+        &self,
+        run: Run,
+        owner: Option<SlotRef>,
+        now: u64,
+    ) -> std::result::Result<u64, (BlockNo, String)> {
         let pieces = self.checked_pieces(run);
         let pieces = pieces.map_err(|error| (run.first, error.to_string()))?;
-        let mut freed = 0;
-        for Piece {
-            segment,
-            first,
-            count,
-        } in pieces
-        {
-            let free = self
-                .segments
-                .with(segment, |state| state.settle_free(first, count, now));
+        let (mut freed, mut done) = (0, 0);
+        for piece in pieces {
+            let Piece {
+                segment,
+                first,
+                count,
+            } = piece;
+            let free = match owner {
+                None => self
+                    .segments
+                    .with(segment, |state| state.settle_free(first, count, now)),
+                Some(owner) => self.settle_piece_of(behind(owner, done), piece, now),
+            };
+            done += count;
             match free {
                 Ok(now) => {
                     freed += u64::from(now.free);

@@ -34,6 +34,7 @@ mod reserve;
 mod scrub;
 mod segment;
 mod segments;
+mod shared;
 mod sit;
 mod statistics;
 pub mod summary;
@@ -48,6 +49,7 @@ use self::partition::{Partitions, Piece, Stream};
 use self::reserve::Available;
 use self::segment::{Role, SegmentState};
 use self::segments::Segments;
+use self::shared::Shared;
 use crate::alloc::{Homes, Numa, Temperature};
 use crate::error::Result;
 use crate::format::sit::{SegmentUse, SitEntry};
@@ -65,6 +67,7 @@ pub(crate) use self::pins::Pins;
 pub use self::reserve::OpClass;
 pub(crate) use self::scrub::Summaries;
 pub use self::scrub::{InUse, SegmentInUse};
+pub use self::shared::SharedClaim;
 pub(crate) use self::sit::check_pair;
 pub use self::sit::{pair_index, summaries_from};
 pub use self::statistics::SpaceStatistics;
@@ -89,6 +92,8 @@ pub struct Space {
     live: Counter,
     /// Blocks that only snapshots need.
     pinned_only: Counter,
+    /// Blocks that several slots name.
+    shared: Shared,
     /// Blocks freed by operations that have finished, less those settled since.
     freeing: Counter,
     scrapes: Counter,
@@ -178,6 +183,7 @@ impl Space {
             available: Available::new(core_count(), main_blocks, main_blocks - live),
             live: Counter::new(),
             pinned_only: Counter::new(),
+            shared: Shared::new(layout.superblock.has_clones()),
             freeing: Counter::new(),
             scrapes: Counter::new(),
             summaries_lost: Counter::new(),

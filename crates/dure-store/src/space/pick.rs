@@ -78,8 +78,9 @@ pub(crate) fn victims(
         if free < least || free == blocks {
             continue;
         }
-        // What snapshots need stays where it is, and the segment would not become free.
-        if segments.peek(segment, SegmentState::is_pinned) == Some(true) {
+        // What snapshots need, and what clones share, stays where it is, and the segment would not
+        // become free.
+        if segments.peek(segment, SegmentState::is_fixed) == Some(true) {
             continue;
         }
         let score = match policy {
@@ -116,6 +117,12 @@ pub(crate) fn data_victims(
     for segment in ranges.flatten().map(SegNo) {
         let changed = segments.peek(segment, |state| {
             let data = state.role == Role::Closed && state.usage == SegmentUse::Data;
+            // Blocks that clones share stay, so the segment would be chosen again and again.
+            let data = data
+                && state
+                    .shared
+                    .as_deref()
+                    .is_none_or(|shared| shared.shared() == 0);
             data.then_some(state.changed)
         });
         if let Some(changed) = changed.flatten() {

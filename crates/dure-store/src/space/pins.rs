@@ -107,7 +107,7 @@ impl Space {
         match own.iter().find(|block| self.is_live(**block)) {
             None => Ok(()),
             Some(block) => Err(Error::Corrupt {
-                what: "block of the snapshots' own: not live for a file".into(),
+                what: "block of snapshots or of lists of shared blocks: not live for a file".into(),
                 at: block.0,
                 want: 0,
                 got: 1,
@@ -116,7 +116,8 @@ impl Space {
     }
 
     fn add_own(&self, pins: &mut Pins, own: &[BlockNo]) -> Result<()> {
-        for &first in own {
+        let of_shared = self.own_of_shared();
+        for &first in own.iter().chain(&of_shared) {
             for piece in self.checked_pieces(Run { first, count: 1 })? {
                 pins.add(piece.segment, &Bitmap::of(piece.first, 1));
             }

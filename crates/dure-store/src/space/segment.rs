@@ -21,6 +21,7 @@
 //! segment outside of its lock in step.
 
 use super::bitmap::{BITS, Bitmap};
+use super::shared::Owners;
 use super::summary::Overlay;
 use crate::format::sit::SegmentUse;
 use crate::format::summary::SummaryEntry;
@@ -79,6 +80,8 @@ pub(crate) struct SegmentState {
     /// Blocks that snapshots need: they stay allocated, live or not. `None`: there are no snapshots,
     /// or they need nothing here.
     pinned: Option<Box<Bitmap>>,
+    /// Slots that name shared blocks. `None`: none was ever shared here.
+    pub(crate) shared: Option<Box<Owners>>,
     /// Which cores may allocate here.
     pub(crate) role: Role,
     /// What lies here, a hint that goes to the SIT.
@@ -109,6 +112,7 @@ impl SegmentState {
             live: Bitmap::EMPTY,
             early: None,
             pinned: None,
+            shared: None,
             role: Role::Closed,
             usage: SegmentUse::Free,
             changed: 0,
@@ -282,6 +286,18 @@ impl SegmentState {
     /// Whether snapshots need something here.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned.is_some()
+    }
+
+    /// Whether several slots name this block.
+    pub(crate) fn is_shared(&self, index: u32) -> bool {
+        let shared = self.shared.as_deref();
+        shared.is_some_and(|shared| shared.is_shared(index))
+    }
+
+    /// Whether something here has to stay where it is: snapshots need it, or several slots name it.
+    pub(crate) fn is_fixed(&self) -> bool {
+        let shared = self.shared.as_deref();
+        self.is_pinned() || shared.is_some_and(|shared| shared.shared() > 0)
     }
 
     /// Blocks that only snapshots need.

@@ -45,6 +45,9 @@ struct Group {
     /// the task that changes it; taken by the checkpoint, which then takes the lock. Relaxed: the
     /// lock orders the change itself, and a bit set too late is seen by the next checkpoint.
     dirty: CachePadded<AtomicU64>,
+    /// Bit i: segment i has, or had, shared blocks. Set under the lock of the segment. Relaxed: as
+    /// for `dirty`.
+    shared: AtomicU64,
 }
 
 impl Group {
@@ -55,6 +58,7 @@ impl Group {
             taken: [const { AtomicU16::new(0) }; GROUP_LEN],
             busy: CachePadded::new(AtomicU64::new(0)),
             dirty: CachePadded::new(AtomicU64::new(0)),
+            shared: AtomicU64::new(0),
         }
     }
 }
@@ -119,6 +123,27 @@ impl Segments {
     pub(crate) fn with<R>(&self, segment: SegNo, body: impl FnOnce(&mut SegmentState) -> R) -> R {
         let (group, n) = self.touch(segment);
         self.run((segment, group), group.states[n].lock(), body)
+    }
+
+    /// Like [`Segments::with`]; the segment has shared blocks from now on.
+    pub(crate) fn with_sharing<R>(
+        &self,
+        segment: SegNo,
+        body: impl FnOnce(&mut SegmentState) -> R,
+    ) -> R {
+        let (group, n) = self.touch(segment);
+        let state = group.states[n].lock();
+        set_bit(&group.shared, segment, true);
+        self.run((segment, group), state, body)
+    }
+
+    /// The segments that have, or had, shared blocks, ascending.
+    pub(crate) fn with_shared(&self) -> impl Iterator<Item = SegNo> {
+        self.groups.touched().flat_map(|(n, group)| {
+            let bits = group.shared.load(Ordering::Relaxed);
+            let all = (0..GROUP).filter(move |at| bits >> at & 1 == 1);
+            all.map(move |at| SegNo(first_of(n) + at))
+        })
     }
 
     /// Like [`Segments::with`], unless another task holds the lock.

@@ -286,6 +286,7 @@ impl Store {
             &mut state.header,
             change.as_ref().map(|change| &change.what),
         )?;
+        self.space.name_shared(&mut state.header);
         if let Some(change) = change {
             change.pin(&self.space, writer.rules);
             if !writer.rules.unpin_after_header.holds() {
@@ -303,6 +304,7 @@ impl Store {
         writer.trace("headers");
         self.space.images_released();
         keeper.end();
+        self.space.end_shared(self.alloc_partition());
         Ok(())
     }
 
@@ -321,11 +323,19 @@ impl Store {
         };
         for step in order {
             if step == Step::Space {
+                let core = self.alloc_partition();
+                if self.options.store_rules.shared_before_space.holds() {
+                    self.space.write_shared(core, writer.checkpoint)?;
+                }
                 let changed = self.space.changed_pairs();
                 keeper.keep(changed.iter().copied().map(pair_index))?;
                 deal(changed, shares);
             }
             self.run_shares(step, shares)?;
+            if step == Step::Space && !self.options.store_rules.shared_before_space.holds() {
+                let core = self.alloc_partition();
+                self.space.write_shared(core, writer.checkpoint)?;
+            }
             if step == Step::Nat {
                 writer.trace("nat");
             }

@@ -8,7 +8,7 @@ use dure_sync::Arc;
 
 use crate::error::Result;
 use crate::format::volume::{STATE_CLEAN, STATE_UNLOGGED};
-use crate::headers::{log_layout, read_header, read_layout};
+use crate::headers::{first_superblock_is_damaged, log_layout, read_header, read_layout};
 use crate::layout::Layout;
 use crate::media::Region;
 use crate::packs::Packs;
@@ -44,6 +44,8 @@ impl VolumeState {
 pub struct VolumeInfo {
     /// Where everything lies.
     pub layout: Layout,
+    /// The first superblock is damaged: the last says where everything lies.
+    pub first_superblock_is_damaged: bool,
     /// How it was left.
     pub state: VolumeState,
     /// Times it was mounted for writing.
@@ -58,6 +60,8 @@ pub struct VolumeInfo {
     pub blocks_in_logs: u64,
     /// Blocks that only snapshots need.
     pub blocks_of_snapshots: u64,
+    /// Blocks that clones spare: as many more there would be, if each file had its own.
+    pub blocks_spared: u64,
     /// Its snapshots, the oldest first.
     pub snapshots: Vec<SnapshotInfo>,
     /// Blocks that hold nothing.
@@ -79,6 +83,9 @@ impl VolumeInfo {
         let space = Space::load(region.clone(), &layout, packs.clone())?;
         let snapshots = Snapshots::read(&region, &layout, &header)?;
         snapshots.pin((&region, &layout), &space, &packs)?;
+        // Where the lists of shared blocks lie nothing is free.
+        space.load_shared(&header)?;
+        space.count_pinned();
         // Which segments are logs is in the journal headers.
         let rules = dure_journal::Rules::default();
         let logs = scan(
@@ -93,6 +100,7 @@ impl VolumeInfo {
         let statistics = space.statistics();
         let logs = u64::from(statistics.segments_log) * u64::from(layout.segment_blocks);
         Ok(VolumeInfo {
+            first_superblock_is_damaged: first_superblock_is_damaged(&region),
             state: match header.state.get() {
                 STATE_CLEAN => VolumeState::Clean,
                 STATE_UNLOGGED => VolumeState::Unlogged,
@@ -104,6 +112,7 @@ impl VolumeInfo {
             blocks_used: (statistics.total - logs)
                 .saturating_sub(statistics.free + statistics.pinned_only),
             blocks_of_snapshots: statistics.pinned_only,
+            blocks_spared: space.spared_blocks(),
             snapshots: snapshots.list(),
             blocks_in_logs: logs,
             blocks_free: statistics.free,

@@ -14,6 +14,8 @@
 
 mod above;
 mod checkpoint;
+mod features;
+mod flags;
 mod grow;
 mod harden;
 mod info;
@@ -35,6 +37,7 @@ pub(crate) mod tests;
 mod trim;
 
 pub use above::Above;
+pub use flags::turn_on;
 pub use grow::IMAGES_MIN;
 pub use info::{VolumeInfo, VolumeState};
 pub use journals::{JournalInfo, JournalsInfo, LoggedCounts, RecoveryPlan};
@@ -124,6 +127,9 @@ pub struct Store {
     pub recovered: Option<RecoveryStatistics>,
     /// Inodes in use as the mount found them.
     pub inodes_found: i64,
+    /// Inodes may have projects: the superblock says so. Set once, before the first has. Relaxed: the
+    /// task that sets it gives projects afterwards, under locks of inodes.
+    projects: AtomicBool,
     /// Lets one task at a time take free blocks to trim them.
     trims: TrimGate,
     /// Set once, when what uses the store is complete.

@@ -11,7 +11,7 @@ use super::harden::LateOperations;
 use super::recovered::{RecoveryStatistics, Stopwatch};
 use super::snapshots::header_of;
 use super::trim::TrimGate;
-use super::{Store, StoreCounters};
+use super::{Store, StoreCounters, flags};
 use crate::backlog::Backlog;
 use crate::census::{self, Census};
 use crate::checkpoint::crew::Crew;
@@ -62,12 +62,8 @@ impl Mount {
     pub fn begin(device: Arc<dyn Device>, options: StoreOptions) -> Result<Mount> {
         let region = Region::open_with(device.clone(), options.queues);
         let layout = read_layout(&region)?;
-        if !options.read_only && !layout.superblock.writable() {
-            return Err(Error::Unsupported {
-                what: "features that allow only a read-only mount".into(),
-            });
-        }
         if !options.read_only {
+            layout.superblock.expect_writable()?;
             stamps::are_stamped(&region, &layout)?;
         }
         let region = match layout.superblock.media().len() {
@@ -216,9 +212,12 @@ impl Mount {
         recovery::first_nodes::read(&self.base(), replayed.as_ref())?;
         // What the logs made live.
         space.expect_dead(&self.snapshots.own())?;
+        space.expect_dead(&space.own_of_shared())?;
+        space.check_shared()?;
         let mut bad = Vec::new();
         if let Some(replayed) = replayed {
             bad = self.write_recovered(&mut state, &placement, replayed)?;
+            flags::mend_superblocks(&self.region, &self.layout.superblock);
         }
         self.begin_epoch(&mut state, &logs)?;
         watch.written();
@@ -233,6 +232,7 @@ impl Mount {
         // What recovery has freed and taken is known now.
         space.count_pinned();
         self.writer(&space, 0).keeper(CoreId::new(0)).hold(false);
+        space.end_shared(CoreId::new(0));
         let store = self.store((placement, state), None, recovered, shares)?;
         start_journal(&store, epoch, first_number, rings)?;
         Ok(store)
@@ -277,6 +277,10 @@ impl Mount {
         match self.snapshots.pin(place, &space, &packs) {
             Err(_) if self.options.read_only => {}
             pinned => pinned?,
+        }
+        match space.load_shared(&self.header.0) {
+            Err(_) if self.options.read_only => {}
+            loaded => loaded?,
         }
         Ok(space.on(&self.options.numa))
     }
@@ -341,6 +345,7 @@ impl Mount {
         writer.write(core, state, targets)?;
         space.images_released();
         writer.keeper(core).end();
+        space.end_shared(core);
         Ok(bad)
     }
 
@@ -382,6 +387,7 @@ impl Mount {
         recovered: Option<RecoveryStatistics>,
         shares: StoreShares,
     ) -> Result<Store> {
+        let projects = self.layout.superblock.has_projects();
         let inodes_found = self.inodes(&state.header, unwritten.as_ref())?;
         let cores = to_usize(u64::from(self.layout.journals));
         let store = Store {
@@ -406,6 +412,7 @@ impl Mount {
             counters: StoreCounters::default(),
             recovered,
             inodes_found,
+            projects: AtomicBool::new(projects),
             trims: TrimGate::default(),
             above: OnceLock::new(),
         };
@@ -522,6 +529,15 @@ impl Store {
     /// Whatever committing or the checkpoint reports; the volume is then as after a crash, with
     /// everything synced intact.
     pub fn close(&self) -> Result<()> {
+        self.close_keeping(|| true)
+    }
+
+    /// Like [`Store::close`]; `is_kept` says at the end whether what was written for the next mount
+    /// only ([`Store::mounts`]) still holds.
+    ///
+    /// # Errors
+    /// Those of [`Store::close`].
+    pub fn close_keeping(&self, is_kept: impl FnOnce() -> bool) -> Result<()> {
         self.give_logs_back()?;
         let mut state = self.lock_checkpoint();
         self.checkpoint_locked(&mut state)?;
@@ -534,7 +550,11 @@ impl Store {
         // it checkpointed.
         self.closed.store(true, Ordering::Release);
         let rules = &self.options.store_rules;
-        let clean = |header: &mut VolumeHeader| header.state = U32::new(STATE_CLEAN);
+        let skipped = u32::from(!is_kept());
+        let clean = |header: &mut VolumeHeader| {
+            header.state = U32::new(STATE_CLEAN);
+            header.mounts = U32::new(header.mounts.get().wrapping_add(skipped));
+        };
         let turned = state.turn(&self.region, &self.layout, rules, clean);
         turned.inspect_err(|error| self.stop(error))
     }

@@ -21,11 +21,12 @@
 //! the new one. If the write of block 0 is torn, the copy in the last block counts, which is the new
 //! one and durable.
 
-use dure_block::{BlockBuf, Device};
+use dure_block::Device;
 use dure_sync::Arc;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U32, U64};
 
+use super::flags::write_superblocks;
 use crate::checkpoint::CheckpointState;
 use crate::error::{Error, Result};
 use crate::format::sit::SitBlock;
@@ -37,7 +38,7 @@ use crate::media::Region;
 use crate::packs::{Packs, PairIndex, Table};
 use crate::pair;
 use crate::space::summaries_from;
-use crate::units::{BlockNo, SegNo};
+use crate::units::SegNo;
 
 /// Blocks of a mirrored pair.
 const MIRRORED: u64 = dure_journal::format::slotted::MIRRORED_BLOCKS as u64;
@@ -68,11 +69,9 @@ pub fn grow_volume(device: Arc<dyn Device>) -> Result<(Layout, Layout)> {
     let checkpoint = state.header.checkpoint.get();
     Packs::new(&after).write(&region, &mut state.header, checkpoint, &written)?;
     state.write(&region, &after)?;
-    write_superblock(&region, &after, after.total_blocks - 1)?;
-    // Crash scenario without this flush: block 0 names tables that are not on the medium.
-    region.flush()?;
-    write_superblock(&region, &after, 0)?;
-    region.flush()?;
+    // Crash scenario if block 0 were written before the flush in this: it names tables that are not on
+    // the medium.
+    write_superblocks(&region, &after.superblock, true)?;
     Ok((before, after))
 }
 
@@ -84,11 +83,7 @@ pub fn grown(before: &Layout, blocks: u64) -> Result<Layout> {
     if before.superblock.device_count.get() != 1 {
         return Err(refused("the volume is on several media"));
     }
-    if !before.superblock.writable() {
-        return Err(refused(
-            "the volume has features that this dure may only read",
-        ));
-    }
+    before.superblock.expect_writable()?;
     plan(before, blocks)
 }
 
@@ -97,12 +92,6 @@ fn refused(why: &str) -> Error {
         option: "resize",
         why: why.into(),
     }
-}
-
-fn write_superblock(region: &Region, layout: &Layout, address: u64) -> Result<()> {
-    let block = BlockBuf::from_slice(&layout.superblock.seal(address));
-    region.write(BlockNo(address), block.as_slice())?;
-    Ok(())
 }
 
 /// Where everything lies when the volume has `blocks` blocks.

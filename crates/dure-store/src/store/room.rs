@@ -16,6 +16,7 @@
 //!
 //! **On a crash** reservations are gone; the blocks are free.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use dure_journal::Stall;
@@ -24,7 +25,7 @@ use dure_sync::{CoreId, clock, thread};
 use super::Store;
 use crate::backlog::Fill;
 use crate::error::{Error, Result};
-use crate::space::OpClass;
+use crate::space::{OpClass, SharedClaim};
 
 /// Rounds of making room for an operation that frees as many blocks as it takes.
 const ROUNDS_MAX: u32 = 500;
@@ -51,6 +52,25 @@ impl Store {
             return Ok(());
         }
         Err(Error::NoSpace { what: "blocks" })
+    }
+
+    /// [`Space::claim_shared`](crate::space::Space::claim_shared), which makes room before it gives up. The
+    /// caller holds no inode lock.
+    ///
+    /// # Errors
+    /// What a commit or a checkpoint reports.
+    pub fn claim_shared(&self, core: CoreId, runs: u32) -> Result<Option<SharedClaim<'_>>> {
+        if let Some(claim) = self.space.claim_shared(core, runs) {
+            return Ok(Some(claim));
+        }
+        let found = OnceCell::new();
+        let claim = || {
+            let claim = self.space.claim_shared(core, runs);
+            claim.is_some_and(|claim| found.set(claim).is_ok())
+        };
+        let _no_trim = self.trims.shut();
+        self.free_once(OpClass::Normal, &claim)?;
+        Ok(found.into_inner())
     }
 
     /// Brings about what frees blocks, then tries again to reserve some. What is being trimmed comes

@@ -12,6 +12,7 @@ use crate::format::nat::NatEntry;
 use crate::format::node::NodeImage;
 use crate::node::{Node, NodeRef, NodeRole};
 use crate::options::{Absorb, RecordPolicy};
+use crate::packs::Table;
 use crate::partition::partition_of;
 use crate::placement::{Target, Writing};
 use crate::settle::Settler;
@@ -74,6 +75,25 @@ impl Store {
     /// Whether to follow a pointer to this node means to wait for the medium.
     pub fn node_waits(&self, nid: Nid) -> bool {
         self.reads_wait() && self.nodes.get(nid).is_none()
+    }
+
+    /// How often the volume was mounted for writing, this time included.
+    pub fn mounts(&self) -> u32 {
+        self.lock_checkpoint().header.mounts.get()
+    }
+
+    /// The numbers of the NAT pairs that were ever written: each has nodes that are there when the
+    /// mount is complete.
+    pub fn nat_pairs(&self) -> Vec<u64> {
+        self.nat.packs.written(Table::Nat).collect()
+    }
+
+    /// The inode nodes of a NAT pair, as of the last checkpoint.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Block`: of a pair that cannot be read.
+    pub fn inode_nodes(&self, pair: u64) -> Result<Vec<Nid>> {
+        self.nat.inode_nodes_at_rest(pair)
     }
 
     /// The coarse wall clock.

@@ -23,6 +23,7 @@ use super::{Mount, Store};
 use crate::census::Census;
 use crate::checkpoint::{CheckpointState, Written};
 use crate::error::{Error, Result};
+use crate::format::feature::PROJECTS;
 use crate::format::volume::VolumeHeader;
 use crate::options::StoreOptions;
 use crate::rules::StoreRules;
@@ -74,6 +75,15 @@ impl SnapshotChange<'_> {
 }
 
 impl Store {
+    /// Whether a snapshot may have this name, and there may be one more.
+    ///
+    /// # Errors
+    /// `BadOption` for a name that cannot be, `SnapshotExists`; `NoSpace` for more than 248.
+    pub fn check_snapshot(&self, name: &str) -> Result<()> {
+        self.snapshots.check_new(name)?;
+        self.snapshots.check_room()
+    }
+
     /// Takes a snapshot of everything that operations have changed: the caller has written back what
     /// is only in memory. Returns what it is.
     ///
@@ -187,8 +197,12 @@ impl Store {
             let _no_checkpoint = self.lock_checkpoint();
             Arc::new(View::of(&self.snapshots, name)?)
         };
+        let mut layout = self.layout.clone();
+        if self.has_projects() {
+            layout.superblock = layout.superblock.with(PROJECTS);
+        }
         Ok(Mount::of_snapshot(
-            (self.region.clone(), self.layout.clone()),
+            (self.region.clone(), layout),
             (self.nat.packs.clone(), self.snapshots.clone()),
             view,
             options,

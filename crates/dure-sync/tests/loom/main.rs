@@ -6,6 +6,7 @@
 #![cfg(dure_backend = "loom")]
 #![expect(clippy::unwrap_used, reason = "a panic is how a model fails")]
 
+mod bounded_count;
 mod page_slab;
 mod per_core_ref;
 mod per_core_rwlock;

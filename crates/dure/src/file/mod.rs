@@ -2,6 +2,7 @@
 //! [`File`] is the descriptor.
 
 mod attributes;
+mod clone;
 mod stream;
 
 use std::fmt;

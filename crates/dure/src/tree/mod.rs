@@ -27,6 +27,7 @@
 //! # Ok::<(), dure::Error>(())
 //! ```
 
+mod clone;
 mod get;
 mod host;
 mod put;
@@ -36,6 +37,7 @@ mod tests;
 
 use std::ops::ControlFlow;
 
+pub use clone::{clone, clone_all};
 pub use get::{get, get_all, get_from};
 pub use put::{put, put_all};
 pub use source::{Content, Failed, Source};

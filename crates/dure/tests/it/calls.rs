@@ -5,8 +5,9 @@
 use dure::{Calls, FormatOptions, MountOptions, Session, Volume};
 use dure_block::fault::{Fault, FaultDevice, Rule, When};
 use dure_block::ram::RamDevice;
-use dure_block::{Op, OsError, share};
-use dure_sync::Arc;
+use dure_block::{Device, DeviceInfo, Io, Op, OsError, Request, Slot, share};
+use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::{Arc, Mutex};
 
 const PAGE: usize = 4096;
 const PAGES: u64 = 600;
@@ -20,18 +21,23 @@ fn page(n: u64) -> Vec<u8> {
 /// A volume on a device that is not memory, with a file that is not in memory.
 fn cold() -> (Arc<FaultDevice>, Volume, Session) {
     let disk = Arc::new(FaultDevice::new(share(RamDevice::new("disk", 8192))));
+    let (volume, session) = cold_on(&share(disk.clone()));
+    (disk, volume, session)
+}
+
+fn cold_on(disk: &Arc<dyn Device>) -> (Volume, Session) {
     let options = || MountOptions {
         cache_bytes: 8 << 20,
         ..MountOptions::default()
     };
     let format = FormatOptions::default();
-    let volume = Volume::create_on(share(disk.clone()), &format, options()).unwrap();
+    let volume = Volume::create_on(disk.clone(), &format, options()).unwrap();
     let bytes: Vec<u8> = (0..PAGES).flat_map(page).collect();
     volume.root().write("/file", &bytes).unwrap();
     volume.close().unwrap();
-    let volume = Volume::open_on(share(disk.clone()), options()).unwrap();
+    let volume = Volume::open_on(disk.clone(), options()).unwrap();
     let session = volume.root();
-    (disk, volume, session)
+    (volume, session)
 }
 
 /// A number for each read, without pattern.
@@ -183,6 +189,74 @@ fn a_file_that_is_not_open_for_it_is_not_read() {
     let done = calls.reap().unwrap();
     let error = done.result.unwrap_err();
     assert_eq!(error.errno(), rustix::io::Errno::BADF.raw_os_error());
+    drop(calls);
+    drop(file);
+    volume.close().unwrap();
+}
+
+/// A device that leaves the first read after it is armed where nobody looks until it is waited for.
+#[derive(Debug)]
+struct Left {
+    info: DeviceInfo,
+    ram: RamDevice,
+    armed: AtomicBool,
+    left: Mutex<0, Option<Request>>,
+}
+
+impl Device for Left {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn execute(&self, io: Io<'_>) -> dure_block::Result<()> {
+        self.ram.execute(io)
+    }
+
+    fn submit(&self, request: Request) {
+        if request.bio().op() == Op::Read && self.armed.swap(false, Ordering::Relaxed) {
+            *self.left.lock() = Some(request);
+        } else {
+            request.run_on(&self.ram);
+        }
+    }
+
+    fn wait(&self, slot: &Slot) {
+        let left = self.left.lock().take();
+        left.into_iter().for_each(|left| left.run_on(&self.ram));
+        slot.sleep();
+    }
+}
+
+/// A read was overtaken for seconds: it lay, done, in the ring of a core that its thread had left.
+#[test]
+fn a_call_is_not_overtaken_for_ever() {
+    let ram = RamDevice::new("disk", 8192);
+    let disk = Arc::new(Left {
+        info: DeviceInfo {
+            in_memory: false,
+            ..ram.info().clone()
+        },
+        ram,
+        armed: AtomicBool::new(false),
+        left: Mutex::new(None),
+    });
+    let (volume, session) = cold_on(&share(disk.clone()));
+    let file = session.open("/file").unwrap();
+    let (mut calls, mut places) = (Calls::new(4), places());
+    disk.armed.store(true, Ordering::Relaxed);
+    calls.read(&file, vec![0; PAGE], 0, 0);
+    let mut begun = 0;
+    while !calls.is_empty() {
+        while calls.len() < 4 && begun < 1000 {
+            begun += 1;
+            let at = 1 + places.next().unwrap() % (PAGES - 1);
+            calls.read(&file, vec![0; PAGE], at * 4096, begun);
+        }
+        if calls.reap().unwrap().token == 0 {
+            break;
+        }
+    }
+    assert!((4..100).contains(&begun), "{begun} calls before the first");
     drop(calls);
     drop(file);
     volume.close().unwrap();

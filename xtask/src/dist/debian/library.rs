@@ -32,7 +32,8 @@ Description: many-core, crash-safe file system as a library (development files)
 ";
 
 /// Programs that were linked with it need this package, as old as it is.
-const SHLIBS: &str = concat!("libdure 0 libdure0 (>= ", env!("CARGO_PKG_VERSION"), ")\n");
+pub(super) const SHLIBS: &str =
+    concat!("libdure 0 libdure0 (>= ", env!("CARGO_PKG_VERSION"), ")\n");
 const TRIGGERS: &str = "activate-noawait ldconfig\n";
 
 /// Makes both packages; their paths.

@@ -1,5 +1,5 @@
 //! `cargo xtask dist --deb`: Debian packages of what is installed: `dure`, and those of
-//! [`library`].
+//! [`library`] and [`door`].
 //!
 //! **Problem.** A user that installs a file system wants its package manager to know of it.
 //! **Structure.** What `dist` installs below `/usr`, with Debian's rules: programs stripped, pages
@@ -7,6 +7,7 @@
 //! **Invariants.** The same sources make the same package: times are those of the commit.
 //! **Crash.** Run it again.
 
+mod door;
 mod library;
 
 use std::fs;
@@ -19,6 +20,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::{copy_all, install, remove};
 use crate::cargo;
+pub(super) use door::package as door_package;
+use library::SHLIBS;
 pub(super) use library::packages as library_packages;
 
 /// The uploader of the package replaces it.
@@ -122,7 +125,7 @@ impl Deb<'_> {
         let file = format!("{name}_{VERSION}-1_{}.deb", architecture()?);
         let package = cargo::target().join(file);
         let mut build = Command::new("dpkg-deb");
-        build.env("SOURCE_DATE_EPOCH", commit_time("%ct")?);
+        build.env("SOURCE_DATE_EPOCH", commit_time()?);
         build.args(["--root-owner-group", "--build"]);
         output(build.args([root, &package]))?;
         Ok(package)
@@ -134,10 +137,9 @@ impl Deb<'_> {
         if let Some(file) = self.needs_of {
             depends.push_str(&libraries_of(root, file)?);
         }
-        let mut size = Command::new("du");
-        size.args(["-k", "-s", "--apparent-size"]).arg(root);
-        let size = output(&mut size)?;
-        let size = size.split_whitespace().next().context("du")?;
+        let lengths = files(root)?.into_iter().map(fs::metadata);
+        let size = lengths.map(|file| Ok(file?.len().div_ceil(1024)));
+        let size: u64 = size.sum::<Result<u64>>()?;
         let architecture = architecture()?;
         Ok(format!(
             "Package: {name}\nVersion: {VERSION}-1\nArchitecture: {architecture}\n\
@@ -157,8 +159,12 @@ fn libraries_of(root: &Path, file: &str) -> Result<String> {
         staging.join("debian/control"),
         "Source: dure\n\nPackage: dure\nArchitecture: any\n",
     )?;
+    // libdure need not be installed where a library that needs it is packed.
+    fs::write(staging.join("debian/shlibs.local"), SHLIBS)?;
+    let own = cargo::target().join("dist/lib");
     let mut shlibdeps = Command::new("dpkg-shlibdeps");
     shlibdeps.current_dir(staging).arg("-O");
+    shlibdeps.arg(format!("-l{}", own.display()));
     let depends = output(shlibdeps.arg(format!("root/{file}")))?;
     let depends = depends.trim().strip_prefix("shlibs:Depends=");
     Ok(depends.context("dpkg-shlibdeps")?.to_owned())
@@ -176,7 +182,7 @@ pub(crate) fn judge(package: &Path) -> Result<()> {
 }
 
 /// Runs a program of the system; its standard output.
-fn output(command: &mut Command) -> Result<String> {
+pub(super) fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.output().with_context(|| {
         format!("{name}: is its package installed? (dpkg-dev, binutils, lintian)")
@@ -197,12 +203,15 @@ fn architecture() -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// When the sources were committed.
-fn commit_time(format: &str) -> Result<String> {
+/// When the sources were committed, in seconds since 1970; without git `SOURCE_DATE_EPOCH` says it.
+pub(super) fn commit_time() -> Result<String> {
+    if let Ok(seconds) = std::env::var("SOURCE_DATE_EPOCH") {
+        return Ok(seconds);
+    }
     let mut git = Command::new("git");
-    git.current_dir(cargo::root()).args(["log", "-1"]);
-    let text = output(git.arg(format!("--format={format}")))?;
-    Ok(text.trim().to_owned())
+    git.current_dir(cargo::root())
+        .args(["log", "-1", "--format=%ct"]);
+    Ok(output(&mut git)?.trim().to_owned())
 }
 
 /// Licences, changes and examples of the program, where Debian looks for them.
@@ -230,10 +239,12 @@ fn licences_and_changes(folder: &Path) -> Result<()> {
     fs::write(folder.join("copyright"), copyright)?;
     let changes = cargo::root().join("CHANGELOG.md");
     fs::copy(changes, folder.join("changelog"))?;
+    let at = format!("@{}", commit_time()?);
+    let date = output(Command::new("date").args(["-u", "-R", "-d", &at]))?;
     let changes = format!(
         "dure ({VERSION}-1) unstable; urgency=medium\n\n  * What is new is in changelog.gz.\n\n \
          -- {MAINTAINER}  {}\n",
-        commit_time("%aD")?
+        date.trim()
     );
     fs::write(folder.join("changelog.Debian"), changes)?;
     for name in ["changelog", "changelog.Debian"] {

@@ -8,13 +8,16 @@
 //! image; a writer of an image also claims the loop devices on it. **Invariants.** Nothing is
 //! changed before the claim is complete. What the kernel does not report (an image in another mount
 //! namespace) is noticed by the volume itself: docs/design/format.md, `mount`. **Crash.** The
-//! kernel releases the locks when the process ends.
+//! kernel releases the locks when the process has ended and its rings are gone, which [`lock`] waits for.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use dure_sync::clock::monotonic_ns;
+use dure_sync::thread;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, major, minor, open};
 use rustix::io::Errno;
@@ -26,6 +29,10 @@ use crate::{Error, Result};
 const DEPTH_MAX: u32 = 16;
 /// How often the list of all locks is read for the one that is known to be there.
 const HOLDER_READS: u32 = 8;
+/// How long the lock of a process that is over is waited for.
+const RELEASE: Duration = Duration::from_secs(10);
+/// How often it is looked at.
+const RELEASE_LOOK: Duration = Duration::from_millis(5);
 /// The flags for opening a file that is only locked, never read.
 const LOOK: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
@@ -152,27 +159,41 @@ impl DeviceClaim {
     }
 }
 
-/// Locks an image: shared for readers.
+/// Locks an image: shared for readers. Of a process that was killed, the kernel releases the rings, and
+/// with them the lock, a while after its end: that is waited for.
 pub(super) fn lock(path: &Path, fd: &OwnedFd, options: OpenOptions) -> Result<()> {
     let operation = if options.read_only {
         FlockOperation::NonBlockingLockShared
     } else {
         FlockOperation::NonBlockingLockExclusive
     };
-    flock(fd, operation).map_err(|errno| match errno {
-        Errno::WOULDBLOCK => Error::Locked {
-            path: path.to_owned(),
-            holder: holder(fd).unwrap_or_else(|| "another process".into()),
-        },
-        errno => failed(path, "lock it")(errno),
-    })
+    let begin = monotonic_ns();
+    loop {
+        match flock(fd, operation) {
+            Err(Errno::WOULDBLOCK) => {}
+            done => return done.map_err(failed(path, "lock it")),
+        }
+        let pid = holder(fd);
+        let is_over = |pid: &String| !Path::new("/proc").join(pid).exists();
+        let is_short = || Duration::from_nanos(monotonic_ns() - begin) < RELEASE;
+        if !(pid.as_ref().is_some_and(is_over) && is_short()) {
+            let holder = pid.map_or_else(|| "another process".into(), |pid| named(&pid));
+            let path = path.to_owned();
+            return Err(Error::Locked { path, holder });
+        }
+        thread::sleep(RELEASE_LOOK);
+    }
 }
 
-/// The process and command that hold a lock on the file, as far as the kernel reports them.
+/// The process that holds a lock on the file, as far as the kernel reports it.
 fn holder(fd: impl AsFd) -> Option<String> {
     let found = fstat(fd).ok()?;
     // Others lock and unlock while the list is read, which makes the kernel skip lines.
-    let pid = (0..HOLDER_READS).find_map(|_| pid_of_holder(&found))?;
+    (0..HOLDER_READS).find_map(|_| pid_of_holder(&found))
+}
+
+/// A process with its command.
+fn named(pid: &str) -> String {
     let mut holder = format!("process {pid}");
     if let Ok(words) = std::fs::read(format!("/proc/{pid}/cmdline")) {
         let words = words
@@ -181,7 +202,7 @@ fn holder(fd: impl AsFd) -> Option<String> {
         let words: Vec<_> = words.map(|word| word.escape_ascii().to_string()).collect();
         write!(holder, " ({})", words.join(" ")).expect("a string takes everything");
     }
-    Some(holder)
+    holder
 }
 
 fn pid_of_holder(file: &Stat) -> Option<String> {

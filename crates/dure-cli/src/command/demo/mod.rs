@@ -9,7 +9,7 @@ mod writers;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Table, presets};
 use dure_bench::{interrupt, note, say};
 use dure_block::count::Count;
@@ -91,6 +91,7 @@ fn show(args: &Demo, place: &Path, image: &Path) -> Result<u8> {
         Err(why) => note!("going through the library: {why}"),
     }
     let sources = source::find(bytes);
+    ensure!(sources.files > 0, "there are no files to copy");
     let acknowledged = match mount {
         Ok(directory) => stage::through_mount(image, &directory, &sources, &mut steps)?,
         Err(_) => stage::through_library(image, &sources, &mut steps)?,

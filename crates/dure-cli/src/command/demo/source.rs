@@ -39,12 +39,23 @@ pub(crate) struct Sources {
 pub(crate) fn find(volume_bytes: u64) -> Sources {
     let bound = volume_bytes / SHARE;
     let mut sources = Sources::default();
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    if let Ok(project) = project.canonicalize() {
+    // Of `cargo run`; a program that was built elsewhere knows no folder of its builder.
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let project = manifest.and_then(|manifest| manifest.join("../..").canonicalize().ok());
+    let project = project.filter(|project| project.join("crates/dure-cli/Cargo.toml").is_file());
+    if let Some(project) = project {
         walk(&project, Path::new("project"), bound, &mut sources);
     }
     if let Some(registry) = registry() {
         walk(&registry, Path::new("registry"), bound, &mut sources);
+    }
+    if sources.files == 0 {
+        walk(
+            Path::new("/usr/share"),
+            Path::new("share"),
+            bound,
+            &mut sources,
+        );
     }
     sources
 }

@@ -209,9 +209,14 @@ fn open_and_mount(
     options: MountOptions,
     settings: &MountSettings,
 ) -> Result<(FileSystem, Session, Arc<Scrubs>)> {
+    let changes = access(&options) == Access::Write;
     let file_system =
         FileSystem::open(device, options).with_context(|| args.volume.display().to_string())?;
     drop(claim);
+    if changes && let Err(half) = volume::whole(&file_system, &args.volume) {
+        file_system.close()?;
+        return Err(half);
+    }
     let is_strict = file_system.durability() == Durability::Strict;
     if is_strict && settings.write_cache == WriteCache::Back {
         file_system.close()?;

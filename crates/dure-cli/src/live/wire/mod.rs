@@ -5,6 +5,7 @@
 //! `trace` the events.
 
 mod journal;
+mod quota;
 mod scrub;
 mod trace;
 
@@ -13,6 +14,7 @@ use dure_fs::{Activity, Layout, WorkerActivity};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::journal::{JournalCounts, Logged};
+pub(crate) use self::quota::{QuotaRow, QuotaTask};
 pub(crate) use self::scrub::{BadRow, ScrubNumbers, ScrubReport, ScrubState, ScrubTask};
 pub(crate) use self::trace::TraceLine;
 use crate::command::changes::ChangeRow;
@@ -59,12 +61,32 @@ pub(crate) enum Request {
         /// The later one.
         to: Option<String>,
     },
+    /// Send a snapshot: `Sending`, then the bytes of the stream and nothing more, or `Done` with the
+    /// error.
+    Send {
+        /// Its name.
+        name: String,
+        /// The older one that the stream is relative to.
+        from: Option<String>,
+    },
     /// Show a snapshot in a directory, until that is unmounted: `Done`.
     MountSnapshot {
         /// Its name.
         name: String,
         /// The directory.
         directory: String,
+    },
+    /// Do this to the quotas of the volume: `Quotas`, or `Done` with the error.
+    Quotas {
+        /// Nothing: only list them.
+        task: Option<QuotaTask>,
+    },
+    /// Answers with `Project`, some times if one is to be given, and then with `Done`.
+    Project {
+        /// From the root of the volume.
+        directory: String,
+        /// 0: none; nothing: ask for it.
+        id: Option<u32>,
     },
     /// Start or pause the scrub, or only say how it is: `Scrub`.
     Scrub(ScrubTask),
@@ -101,11 +123,25 @@ pub(crate) enum Reply {
         /// The oldest first.
         list: Vec<SnapshotRow>,
     },
+    /// What users and groups have.
+    Quotas {
+        /// Ascending.
+        list: Vec<QuotaRow>,
+    },
+    /// The project of a directory, and how many inodes got it so far.
+    Project {
+        /// 0: none.
+        id: u32,
+        /// Of the whole call.
+        inodes: u64,
+    },
     /// What differs.
     Changes {
         /// Some of it.
         list: Vec<ChangeRow>,
     },
+    /// A stream follows.
+    Sending,
     /// How the scrub is.
     Scrub(Box<ScrubReport>),
     /// What was asked for is done, or has failed.

@@ -315,5 +315,6 @@ impl Files {
         file.room.forget();
         blocks += file.spare_room();
         self.unreserve(core, blocks);
+        self.cap_charge(file);
     }
 }

@@ -59,12 +59,13 @@ pub(super) enum Place {
 type PageRange = std::ops::Range<u64>;
 
 /// All that a step of a write to these pages can need.
-fn all_of(pages: PageRange, nodes: u32) -> Want {
+fn all_of(pages: PageRange, nodes: u32, holes: u32) -> Want {
     let most = u32::try_from(pages.end - pages.start + 1).expect("a step has few pages");
     Want {
         frames: most,
         blocks: most,
         nodes,
+        holes,
     }
 }
 
@@ -198,7 +199,7 @@ impl Files {
             match self.write_step(inode, range, to, part, stamp) {
                 Ok((_, written)) => done += written,
                 // The last free blocks may do for a part.
-                Err(Error::NoSpace { .. })
+                Err(Error::NoSpace { .. } | Error::Quota { .. })
                     if step > 1 && (room.takes_parts() || self.is_rewrite(inode, at, last)) =>
                 {
                     step /= 4;
@@ -253,15 +254,17 @@ impl Files {
                 frames: missing.frames,
                 blocks: missing.blocks,
                 nodes: state.file().room.lacks(&nodes),
+                holes: self.holes(inode, &state, pages.clone())?,
             };
             if let Some(grant) = &mut grant
-                && grant.covers(want)
+                && grant.covers(want, state.file())
                 && (grant.class != OpClass::Rewrite
                     || self.all_mapped(inode, &state, pages.clone())?)
             {
                 grant.use_nodes(&mut state.file_mut().room, &nodes);
                 let blocks = grant.blocks();
                 let written = self.fill(inode, &mut state, offset, source, stamp, grant)?;
+                grant.charged.hand_over(state.charge(), want.holes);
                 let dirty = &self.pages.dirty_pages;
                 let dirtied = dirty.charge(
                     self.store.partition(),
@@ -279,7 +282,7 @@ impl Files {
             // it.
             let want = match grant.take() {
                 None => want,
-                Some(_) => all_of(pages.clone(), want.nodes),
+                Some(_) => all_of(pages.clone(), want.nodes, want.holes),
             };
             grant = Some(self.grant_for(inode, want, (pages, room))?);
         }
@@ -314,11 +317,17 @@ impl Files {
             return Ok(None);
         }
         let pages = u32::try_from(len.div_ceil(BLOCK_BYTES)).expect("a step has few pages");
-        self.grant_at_hand(Want {
+        let want = Want {
             frames: pages,
             blocks: pages,
             nodes: 0,
-        })
+            holes: self.inodes.quotas().map_or(0, |_| pages),
+        };
+        match self.grant_at_hand(inode, want) {
+            // Some of these pages may have blocks, which were preallocated.
+            Err(Error::Quota { .. }) => Ok(None),
+            grant => grant,
+        }
     }
 
     /// Locks the inode exclusively. If another task holds it, or cores take turns, the file is

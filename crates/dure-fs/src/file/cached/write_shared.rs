@@ -178,13 +178,17 @@ impl Files {
             let Some(plan) = Plan::new(self, inode, &state, range.range(), to) else {
                 return Ok(None);
             };
+            let Ok(holes) = self.holes(inode, &state, plan.pages()) else {
+                return Ok(None);
+            };
             let short = |count: usize| u32::try_from(count).expect("a step has few pages");
             let want = Want {
                 frames: short(plan.new.len()),
                 blocks: short(plan.new.len() + plan.clean),
                 nodes: short(plan.nodes.len()),
+                holes,
             };
-            let covers = |grant: &Grant<'_>| grant.covers(want);
+            let covers = |grant: &Grant<'_>| grant.covers(want, state.file());
             if want == Want::default() || grant.as_ref().is_some_and(covers) {
                 let blocks = |grant: &Option<Grant<'_>>| grant.as_ref().map_or(0, Grant::blocks);
                 let before = blocks(&grant);
@@ -195,6 +199,9 @@ impl Files {
                     state.file(),
                     before - blocks(&grant),
                 );
+                if let Some(grant) = grant.as_mut().filter(|_| done) {
+                    grant.charged.hand_over(state.charge(), want.holes);
+                }
                 if done {
                     let change = match state.file().stamp(stamp, self.store.now()) {
                         // More pages wait for blocks, which stat counts.
@@ -216,7 +223,7 @@ impl Files {
             drop(access);
             // Volume full: take the inode exclusively instead, since pages that have a slot can
             // still be written.
-            let Some(found) = self.grant_at_hand(want)? else {
+            let Some(found) = self.grant_at_hand(inode, want)? else {
                 return Ok(None);
             };
             grant = Some(found);

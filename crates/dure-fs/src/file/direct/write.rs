@@ -39,6 +39,7 @@ use crate::file::ranges::Range as HeldRange;
 use crate::file::state::Stamp;
 use crate::file::write::Room;
 use crate::inode::Inode;
+use crate::quota::Charged;
 use crate::volume::RangeRule;
 
 use overwrite::is_overwrite;
@@ -108,10 +109,14 @@ impl Files {
             return Ok(data.len());
         }
         let free = inode.try_lock_writeback();
-        let contended = free.is_none() || self.options.rules.ranges != RangeRule::WhenContended;
+        let waited = free.is_none();
         let held = free.unwrap_or_else(|| inode.lock_writeback());
         self.finish_cut(inode)?;
         let written = self.write_held(inode, room, (offset, data), stamp);
+        // A task that writes again and again has the lock back before those that sleep are awake: it
+        // sees to it that they need not come first.
+        let contended =
+            waited || held.is_awaited() || self.options.rules.ranges != RangeRule::WhenContended;
         if contended && !inode.ranges().are_locked() {
             // After the last change: from now on overwrites share the file.
             inode.make_contended(&mut inode.state().write_keep_cached(), self);
@@ -168,7 +173,7 @@ impl Files {
             match self.write_bytes(inode, room, bytes, stamp) {
                 Ok(()) => done += len,
                 // The last free blocks may do for a part.
-                Err(Error::NoSpace { .. })
+                Err(Error::NoSpace { .. } | Error::Quota { .. })
                     if step > 1
                         && (room.takes_parts()
                             || self.is_rewrite(inode, at, offset + to_u64(data.len()))) =>
@@ -188,12 +193,13 @@ impl Files {
         let mut edges = Edges::new();
         let written = self
             .plan_bytes(inode, bytes, &mut edges)
-            .and_then(|(plan, adds)| {
+            .and_then(|(plan, adds, holes)| {
                 let class = match adds {
                     true => room.class(),
                     false => OpClass::Rewrite,
                 };
-                self.write_plan((inode, bytes), &edges, (plan, class), stamp)
+                let charged = self.charge(inode, holes)?;
+                self.write_plan((inode, bytes), &edges, (plan, class, charged), stamp)
             });
         for (_, frame) in edges {
             self.pages.give_frame(core, frame);
@@ -202,21 +208,23 @@ impl Files {
     }
 
     /// Finds where the pages of a step are to go, and puts the pages together of which it writes a
-    /// part. Also says whether the step fills holes.
+    /// part. Also says whether it takes more blocks than it gives back,
+    /// and how many holes it fills.
     fn plan_bytes(
         &self,
         inode: &Inode,
         bytes: Bytes<'_>,
         edges: &mut Edges,
-    ) -> Result<(Plan, bool)> {
-        let mut adds = false;
+    ) -> Result<(Plan, bool, u32)> {
+        let (mut adds, mut holes) = (false, 0);
         // Shared: the cleaner takes no block away meanwhile.
         let _state = inode.state().read();
         let Range { start, end } = bytes.pages();
         let count = to_usize(end - start);
         let pages = (0..count).map(|n| start + to_u64(n));
         let plan = self.plan(inode, pages, |page, slot| {
-            adds |= slot.is_hole();
+            holes += u32::from(slot.is_hole());
+            adds |= slot.is_hole() || self.store.space.is_shared(slot.block());
             let (within, part) = bytes.of_page(page);
             let part = &bytes.data[part];
             if part.len() == BLOCK_BYTES {
@@ -227,7 +235,7 @@ impl Files {
             edges.push((page, frame));
             Ok(crc)
         })?;
-        Ok((plan, adds))
+        Ok((plan, adds, holes))
     }
 
     /// The page as it is, with `part` in it.
@@ -252,7 +260,7 @@ impl Files {
         &self,
         (inode, bytes): (&Inode, Bytes<'_>),
         edges: &Edges,
-        (mut plan, class): (Plan, OpClass),
+        (mut plan, class, mut charged): (Plan, OpClass, Charged<'_>),
         stamp: Stamp,
     ) -> Result<()> {
         let core = self.store.partition();
@@ -263,7 +271,8 @@ impl Files {
             .placement
             .allocate(core, targets, Tier::Home)
             .and_then(|()| {
-                self.copy_and_name((inode, bytes), edges, &mut plan, (&mut reserved, stamp))
+                let taken = (&mut reserved, &mut charged);
+                self.copy_and_name((inode, bytes), edges, &mut plan, (taken, stamp))
             });
         match written {
             // Its blocks are in use.
@@ -303,7 +312,7 @@ impl Files {
         (inode, bytes): (&Inode, Bytes<'_>),
         edges: &Edges,
         plan: &mut Plan,
-        (reserved, stamp): (&mut Reserved<'_>, Stamp),
+        ((reserved, charged), stamp): ((&mut Reserved<'_>, &mut Charged<'_>), Stamp),
     ) -> Result<()> {
         // Crash scenario if the operation joined first: its record is fenced, and named as durable
         // by the next one; the copy is not complete, and the page is neither old nor new.
@@ -314,7 +323,7 @@ impl Files {
         let Needs { rewritten, new } = plan.needs;
         let op = self.store.op_holding(OpKind::Write, (rewritten, new), 0)?;
         reserved.blocks -= new;
-        self.name_pages(op, (inode, bytes), &plan.targets, stamp)?;
+        self.name_pages(op, (inode, bytes), &plan.targets, (charged, stamp))?;
         if !copies_first {
             self.copy_pages(bytes, edges, &mut plan.targets)?;
         }
@@ -346,7 +355,7 @@ impl Files {
         mut op: Op<'v>,
         (inode, bytes): (&Inode, Bytes<'_>),
         targets: &[Target],
-        stamp: Stamp,
+        (charged, stamp): (&mut Charged<'_>, Stamp),
     ) -> Result<()> {
         let mut state = inode.state().write();
         if is_overwrite(&state, bytes) && targets.iter().all(Target::is_overwrite) {
@@ -369,6 +378,7 @@ impl Files {
         let (first, last) = (&targets[0], &targets[targets.len() - 1]);
         let pages = first.page..last.page + 1;
         inode.state().seek_hint().data_comes(&pages);
+        charged.hand_over(state.charge(), u32::MAX);
         inode.data_stored(&mut state, &data, op.finish());
         state.file_mut().set_size(inode.state().seek_hint(), size);
         self.store.owners.add(self.store.partition(), targets.len());

@@ -58,6 +58,34 @@ impl<'a, 'v> MapEdit<'a, 'v> {
     /// # Errors
     /// `NoSpace` when no node can be had, `Corrupt`, errors of reading nodes.
     pub(crate) fn set(&mut self, page: u64, slot: Slot) -> Result<SlotRef> {
+        let (owner, old) = self.store_slot(page, slot)?;
+        if old.block() != slot.block() {
+            if !old.is_hole() {
+                self.unplace(owner, old.block())?;
+            }
+            self.place(owner, slot.block());
+        }
+        Ok(owner)
+    }
+
+    /// Like [`MapEdit::set`], of a slot that names the block of slot `source`.
+    ///
+    /// # Errors
+    /// Those of [`MapEdit::set`].
+    pub(crate) fn share(&mut self, page: u64, slot: Slot, source: SlotRef) -> Result<()> {
+        let (owner, old) = self.store_slot(page, slot)?;
+        if old.block() != slot.block() {
+            if !old.is_hole() {
+                self.unplace(owner, old.block())?;
+            }
+            self.op.share(source, owner, slot.block());
+            self.data.blocks += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes the slot; returns whose it is, and what it was.
+    fn store_slot(&mut self, page: u64, slot: Slot) -> Result<(SlotRef, Slot)> {
         assert!(
             !slot.is_hole(),
             "a hole is set: slots are taken away by `free`"
@@ -77,13 +105,7 @@ impl<'a, 'v> MapEdit<'a, 'v> {
             (leaf_owner(&leaf, place), old)
         };
         let old = check_slot(self.files, self.inode.ino, page, old)?;
-        if old.block() != slot.block() {
-            if !old.is_hole() {
-                self.unplace(owner, old.block())?;
-            }
-            self.place(owner, slot.block());
-        }
-        Ok(owner)
+        Ok((owner, old))
     }
 
     /// Like [`MapEdit::set`]; the log carries the content of the slot's block.

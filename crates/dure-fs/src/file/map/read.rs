@@ -4,7 +4,8 @@ use dure_store::error::{Error, Result};
 use dure_store::format::inode::{BODY_BYTES, DataHead};
 use dure_store::format::node::NodeKind;
 use dure_store::format::slot::{DIRECT_SLOTS, INDEX_CHILDREN, SLOT_BYTES, Slot};
-use dure_store::units::{BlockNo, Ino, Nid};
+use dure_store::node::NodeRef;
+use dure_store::units::{BlockNo, Ino, Nid, SlotRef};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
@@ -91,6 +92,25 @@ impl<'a> MapReader<'a> {
             }
         }
         check_slot(self.files, self.inode.ino, page, slot_of(&slot))
+    }
+
+    /// The node that holds the slot of `page`, which is mapped, and the place of the slot in it.
+    ///
+    /// # Errors
+    /// Those of [`MapReader::slot`].
+    pub(crate) fn owner(&mut self, page: u64) -> Result<(NodeRef, SlotRef)> {
+        let Inode { ino, node, .. } = self.inode;
+        let (node, granule, slot) = if page < DIRECT_SLOTS {
+            (node.clone(), ino.data_index(), path::direct_slot(page))
+        } else {
+            let leaf = self.leaf_of(page)?;
+            let leaf = leaf.expect("a page that is mapped has a leaf");
+            let node = self.files.store.node(leaf, NodeKind::Leaf.of(*ino))?;
+            let place = SlotPlace::in_leaf(page);
+            (node, place.granule, place.slot)
+        };
+        let nid = node.nid;
+        Ok((node, SlotRef { nid, granule, slot }))
     }
 
     /// Copies slots from their byte `at` on. Direct ones are zero as long as no data was stored.

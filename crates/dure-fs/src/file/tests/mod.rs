@@ -13,6 +13,8 @@ mod growth;
 mod journaled;
 mod lost_pages;
 mod misses;
+mod projects;
+mod quotas;
 mod races;
 mod random;
 mod range_waits;

@@ -59,10 +59,13 @@ impl Inodes {
     fn check_inode(&self, node: &Node, ino: Ino, record: &InodeRecord) -> Result<()> {
         let number = record.attributes.ino.get();
         let blocks = record.data.blocks.get();
+        let project = record.attributes.project.get();
         let wrong = if number != ino.0 {
             Some(("number", ino.0, number))
         } else if blocks > self.store.layout.total_blocks {
             Some(("blocks", self.store.layout.total_blocks, blocks))
+        } else if project != 0 && !self.store.has_projects() {
+            Some(("project", 0, project.into()))
         } else {
             impossible_fields(ino, record)
                 .next()

@@ -270,6 +270,14 @@ impl Names {
             directory.check_directory(locked.get(directory))?;
             directory.depends(&mut op);
         }
+        let swapped = target.filter(|_| plan.mode == RenameMode::Exchange);
+        if self.has_projects() {
+            self.check_move(&plan.source, from_dir, (names.to_dir, names.to.bytes))?;
+            if let Some(target) = plan.target.as_deref().filter(|_| swapped.is_some()) {
+                self.check_move(target, to_dir, (names.from_dir, names.from.bytes))?;
+            }
+            left.map_or(Ok(()), |left| self.check_project(left, from_dir))?;
+        }
         for ancestor in &plan.ancestors {
             ancestor.inode().depends(&mut op);
         }
@@ -282,13 +290,11 @@ impl Names {
         let mut edit = TreeEdit::new(directories, &mut op, plan.scope.spare);
         let change = trees.edit(&mut edit, names, plan, (&locked, &buckets))?;
         let first = self.set_first_bucket(to_dir, locked.get(to_dir), trees.of_target(), &mut op);
-        let exchange = plan.mode == RenameMode::Exchange;
         store_moved(&mut op, source, to_dir.ino);
-        let swapped = target.filter(|_| exchange);
         if let Some(target) = swapped {
             store_moved(&mut op, target, from_dir.ino);
         }
-        let victim = plan.target.as_ref().filter(|_| !exchange);
+        let victim = plan.target.as_ref().filter(|_| swapped.is_none());
         let loss = victim.map(|victim| {
             let loss = self.lose_name(&mut op, (victim, &locked), slot)?;
             Ok::<_, Attempt>((victim.inode(), loss))

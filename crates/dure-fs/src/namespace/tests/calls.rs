@@ -3,6 +3,8 @@
 use dure_store::OpKind;
 use dure_store::space::OpClass;
 use dure_store::units::Ino;
+use dure_sync::thread;
+use std::time::Duration;
 
 use super::*;
 use crate::inode::LINKS_MAX;
@@ -353,6 +355,40 @@ fn what_makes_an_inode_returns_its_attributes() {
             assert_eq!(attributes.ino, made.ino());
         }
     }
+}
+
+/// Cores that miss one name together would sleep one behind the other: the one that does not get
+/// the bucket answers all the same, and keeps nothing.
+#[test]
+fn a_lookup_waits_for_no_bucket() {
+    let (_disk, fs) = fresh();
+    let root = fs.root().unwrap();
+    let made = fs.create(&root, b"made", &file()).unwrap();
+    drop(fs.look_up_and_remember(&root, b"other").unwrap());
+    fs.0.directories
+        .dentries
+        .forget(root.ino(), fs.0.directories.hash_of(b"made"));
+    let looker = {
+        let state = root.inode().state().read();
+        let hash = fs.0.directories.hash_of(b"made");
+        let leaf = fs.0.directories.leaf(&state, hash).unwrap().unwrap();
+        let _held = leaf.lock().unwrap();
+        let (fs, root) = (fs.clone(), root.clone());
+        let looker = thread::spawn("looker", move || {
+            let found = fs.look_up_and_remember(&root, b"made").unwrap();
+            (found.unwrap().id(), fs.peek(root.id(), b"made"))
+        });
+        for _ in 0..1000 {
+            if !looker.is_finished() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        assert!(looker.is_finished(), "a lookup waits for the bucket");
+        looker
+    };
+    assert_eq!(looker.join().unwrap(), (made.id(), crate::Peek::Unknown));
+    drop(fs.look_up_and_remember(&root, b"made").unwrap());
+    assert_eq!(fs.peek(root.id(), b"made"), crate::Peek::Found(made.id()));
 }
 
 /// A call that gives an inode a name leaves the answer in the dentry cache, and takes the old one

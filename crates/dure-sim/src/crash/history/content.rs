@@ -44,6 +44,13 @@ impl History {
         }
     }
 
+    /// These bytes of a file now.
+    pub(super) fn bytes(&self, id: Id, range: std::ops::Range<u64>) -> Vec<u8> {
+        let pages = range.start / PAGE..range.end.div_ceil(PAGE);
+        let of = |page| self.page(id, page)[part(page, range.start, range.end)].to_vec();
+        pages.flat_map(of).collect()
+    }
+
     fn set_page(&mut self, id: Id, page: u64, atom: usize, bytes: Vec<u8>) {
         let first = || Version {
             atom: None,

@@ -224,6 +224,16 @@ impl History {
                 offset,
                 len,
             } => self.allocate(step, self.id(at), mode, offset..offset + len),
+            Call::Clone {
+                from,
+                start,
+                len,
+                at,
+                offset,
+            } => {
+                let bytes = self.bytes(self.id(from), start..start + len);
+                self.write(step, self.id(at), offset, &bytes);
+            }
             Call::SetXattr {
                 at,
                 name,

@@ -248,11 +248,12 @@ impl Recording {
     }
 
     /// Whether the power failed during a call of which a crash leaves all or nothing, where calls are
-    /// durable when they return: the number of the call. An allocation is several operations.
+    /// durable when they return: the number of the call. An allocation and a clone are several
+    /// operations.
     fn whole_call(&self, step: u64, options: &Options) -> Option<usize> {
         let running = self.begun(step).checked_sub(1)?;
         let whole = match self.workload.steps[running] {
-            Step::Call(Call::Allocate { .. }) => false,
+            Step::Call(Call::Allocate { .. } | Call::Clone { .. }) => false,
             Step::Call(_) => self.spans[running].end > step,
             _ => false,
         };
@@ -269,7 +270,10 @@ impl Recording {
 fn data_of(step: &Step) -> Option<At> {
     match step {
         Step::Call(
-            Call::Write { at, .. } | Call::Truncate { at, .. } | Call::Allocate { at, .. },
+            Call::Write { at, .. }
+            | Call::Truncate { at, .. }
+            | Call::Allocate { at, .. }
+            | Call::Clone { at, .. },
         ) => Some(*at),
         _ => None,
     }

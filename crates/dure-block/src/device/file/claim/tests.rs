@@ -1,5 +1,9 @@
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use dure_sync::thread;
 
 use crate::Error;
 use crate::device::file::loop_device::Loop;
@@ -48,6 +52,30 @@ fn an_image_is_unlocked_when_closed_whoever_else_has_the_file() {
     drop(device);
     opened(&path).unwrap();
     drop(inherited);
+}
+
+/// After a kill, a volume could not be mounted for a moment: the kernel had yet to release the rings of
+/// the process, and with them its lock.
+#[test]
+fn a_lock_of_a_process_that_is_over_is_waited_for() {
+    let place = tempfile::tempdir().unwrap();
+    let path = image(place.path());
+    // The lock is flock(1)'s, which ends; its open file is ours too.
+    let held = std::fs::File::open(&path).unwrap();
+    let lock = Command::new("flock")
+        .args(["--exclusive", "0"])
+        .stdin(held.try_clone().unwrap())
+        .status();
+    if !lock.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: flock(1) is not there");
+        return;
+    }
+    let release = thread::spawn("release", move || {
+        thread::sleep(Duration::from_millis(200));
+        drop(held);
+    });
+    opened(&path).unwrap();
+    release.join().unwrap();
 }
 
 /// A loop device over a mounted image was mounted a second time.

@@ -15,6 +15,9 @@ use dure_sync::CoreId;
 
 use crate::file::Files;
 use crate::file::map::{NodePlaces, NodeRoom};
+use crate::file::state::FileState;
+use crate::inode::Inode;
+use crate::quota::Charged;
 
 /// Rounds of evicting and writing back before a write gives up getting memory.
 const IDLE_ROUNDS_MAX: u32 = 8000;
@@ -33,6 +36,8 @@ pub(in crate::file::cached) struct Want {
     pub(in crate::file::cached) blocks: u32,
     /// Nodes of the map that exist neither on the medium nor as reserved blocks.
     pub(in crate::file::cached) nodes: u32,
+    /// Pages in holes, for which the owner is to be charged.
+    pub(in crate::file::cached) holes: u32,
 }
 
 /// Memory for pages, and blocks for those that become dirty, taken before any lock is. What is left
@@ -46,6 +51,8 @@ pub(in crate::file::cached) struct Grant<'v> {
     nodes: u32,
     /// `Rewrite`: the blocks are for pages that have a slot.
     pub(in crate::file::cached) class: OpClass,
+    /// What its pages in holes are charged for.
+    pub(in crate::file::cached) charged: Charged<'v>,
 }
 
 impl<'v> Grant<'v> {
@@ -58,6 +65,7 @@ impl<'v> Grant<'v> {
             blocks: 0,
             nodes: 0,
             class: OpClass::Normal,
+            charged: Charged::none(),
         }
     }
 
@@ -66,9 +74,11 @@ impl<'v> Grant<'v> {
         std::mem::take(&mut self.frames)
     }
 
-    /// Whether it is enough.
-    pub(in crate::file::cached) fn covers(&self, want: Want) -> bool {
-        self.frames >= want.frames && self.blocks >= want.blocks && self.nodes >= want.nodes
+    /// Whether it is enough for a write to the file.
+    pub(in crate::file::cached) fn covers(&self, want: Want, file: &FileState) -> bool {
+        let has_room =
+            self.frames >= want.frames && self.blocks >= want.blocks && self.nodes >= want.nodes;
+        has_room && self.charged.covers(file.charge.as_deref(), want.holes)
     }
 
     /// Hands reserved blocks over to these nodes, as far as they have none.
@@ -123,10 +133,15 @@ impl Files {
     /// no inode lock.
     ///
     /// # Errors
-    /// `NoSpace` of memory that cannot be written back, write-back errors.
-    pub(in crate::file::cached) fn grant_at_hand(&self, want: Want) -> Result<Option<Grant<'_>>> {
+    /// `NoSpace` of memory that cannot be written back, `Quota`, write-back errors.
+    pub(in crate::file::cached) fn grant_at_hand(
+        &self,
+        inode: &Inode,
+        want: Want,
+    ) -> Result<Option<Grant<'_>>> {
         let core = self.store.partition();
         self.relieve_inodes();
+        let charged = self.charge(inode, want.holes)?;
         if !self
             .store
             .space
@@ -134,23 +149,35 @@ impl Files {
         {
             return Ok(None);
         }
-        self.grant_reserved(core, want, OpClass::Normal).map(Some)
+        self.grant_reserved(core, (want, charged), OpClass::Normal)
+            .map(Some)
     }
 
     /// Memory and blocks for a write; makes room before it gives up. The caller holds no inode
     /// lock.
     ///
     /// # Errors
-    /// `NoSpace` (of blocks, or of memory that cannot be written back), write-back errors.
-    pub(in crate::file::cached) fn grant(&self, want: Want, class: OpClass) -> Result<Grant<'_>> {
+    /// `NoSpace` (of blocks, or of memory that cannot be written back), `Quota`, write-back errors.
+    pub(in crate::file::cached) fn grant(
+        &self,
+        inode: &Inode,
+        want: Want,
+        class: OpClass,
+    ) -> Result<Grant<'_>> {
         let core = self.store.partition();
+        let charged = self.charge(inode, want.holes)?;
         self.store
             .reserve_blocks(core, want.blocks + want.nodes, class)?;
-        self.grant_reserved(core, want, class)
+        self.grant_reserved(core, (want, charged), class)
     }
 
     /// The blocks are reserved.
-    fn grant_reserved(&self, core: CoreId, want: Want, class: OpClass) -> Result<Grant<'_>> {
+    fn grant_reserved<'v>(
+        &'v self,
+        core: CoreId,
+        (want, charged): (Want, Charged<'v>),
+        class: OpClass,
+    ) -> Result<Grant<'v>> {
         let mut grant = Grant {
             files: self,
             core,
@@ -158,6 +185,7 @@ impl Files {
             blocks: want.blocks,
             nodes: want.nodes,
             class,
+            charged,
         };
         self.take_memory(core, u64::from(want.frames))?;
         grant.frames = want.frames;

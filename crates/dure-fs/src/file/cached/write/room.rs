@@ -21,20 +21,20 @@ impl Files {
         want: Want,
         (pages, room): (PageRange, Room),
     ) -> Result<Grant<'_>> {
-        if let Some(grant) = self.grant_at_hand(want)? {
+        if let Some(grant) = self.grant_at_hand(inode, want)? {
             return Ok(grant);
         }
         // The volume is full. Pages that have a block can be rewritten all the same: the old block
         // is freed.
         if want.nodes > 0 || !self.all_mapped(inode, &inode.state().write(), pages)? {
-            return self.grant(want, room.class());
+            return self.grant(inode, want, room.class());
         }
         if u64::from(want.blocks) > self.store.space.rewrites_at_once() {
             return Err(Error::NoSpace {
                 what: "blocks to rewrite so many pages at once",
             });
         }
-        self.grant(want, OpClass::Rewrite)
+        self.grant(inode, want, OpClass::Rewrite)
     }
 
     /// Whether a write to these bytes only rewrites pages, each of which finds room by itself.
@@ -54,13 +54,47 @@ impl Files {
         let mut map = MapReader::new(self, inode);
         for page in pages {
             let file = state.file();
-            if file.pages.get_dirty(page).is_none()
-                && (file.is_cut(page) || map.slot(page)?.is_hole())
-            {
+            if file.pages.get_dirty(page).is_some() {
+                continue;
+            }
+            if file.is_cut(page) {
+                return Ok(false);
+            }
+            // A block that a clone shares is not given back.
+            let slot = map.slot(page)?;
+            if slot.is_hole() || self.store.space.is_shared(slot.block()) {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Pages of the range that wait for no block and have none: what the owner of the file is to be
+    /// charged for when they become dirty. A page that is being written has one soon. 0 without quotas.
+    #[inline]
+    pub(in crate::file::cached) fn holes(
+        &self,
+        inode: &Inode,
+        state: &InodeState,
+        pages: PageRange,
+    ) -> Result<u32> {
+        if state.file().charge.is_none() {
+            return Ok(0);
+        }
+        self.count_holes(inode, state, pages)
+    }
+
+    /// Out of the way of writes without quotas.
+    #[cold]
+    fn count_holes(&self, inode: &Inode, state: &InodeState, pages: PageRange) -> Result<u32> {
+        let file = state.file();
+        let mut map = MapReader::new(self, inode);
+        let mut holes = 0;
+        for page in pages {
+            let waits = file.pages.is_unclean(page);
+            holes += u32::from(!waits && (file.is_cut(page) || map.slot(page)?.is_hole()));
+        }
+        Ok(holes)
     }
 
     /// The map nodes that pages of the range need, and that neither exist nor have a block.

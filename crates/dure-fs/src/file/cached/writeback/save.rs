@@ -186,6 +186,7 @@ impl Files {
             .dirty_pages
             .release(self.store.partition(), state.file(), written);
         self.unreserve(self.store.partition(), state.file_mut().spare_room());
+        self.cap_charge(state.file_mut());
         inode.hide_unless(&state, &shown);
         Ok(Left::of(&state))
     }

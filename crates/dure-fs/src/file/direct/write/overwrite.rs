@@ -77,7 +77,7 @@ impl Files {
         let core = self.store.partition();
         let mut edges = Edges::new();
         let plan = self.plan_bytes(inode, bytes, &mut edges);
-        let done = plan.is_ok_and(|(mut plan, adds)| {
+        let done = plan.is_ok_and(|(mut plan, adds, _)| {
             let elsewhere = !plan.targets.iter().any(Target::is_in_place);
             !adds && elsewhere && self.overwrite_plan((inode, bytes), &edges, &mut plan, stamp)
         });

@@ -14,8 +14,10 @@ const ROW_PAGES: usize = 8;
 /// Eight neighbouring pages.
 type Row = [OnceLock<Page>; ROW_PAGES];
 
-/// 64 neighbouring pages, bit i for page `64 * n + i`.
+/// 64 neighbouring pages, bit i for page `64 * n + i`. In this order, since readers
+/// set `referenced`, and tasks that look for dirty pages read another line.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Chunk {
     /// Set when the page is in its row, by holders of the inode; cleared under the exclusive inode
     /// lock. Release: publishes the page.
@@ -25,12 +27,12 @@ pub(super) struct Chunk {
     pub(super) dirty: AtomicU64,
     pub(super) writing: u64,
     /// Pages that can be had again from where a read costs little. A hint: a page that has moved
-    /// since keeps its bit. Relaxed, as the next.
+    /// since keeps its bit. Relaxed.
     cheap: AtomicU64,
-    /// CLOCK bits. Set by readers, taken by eviction; Relaxed: hints.
-    pub(super) referenced: AtomicU64,
     /// Rows without pages take no memory.
     rows: [OnceLock<Box<Row>>; ROWS],
+    /// CLOCK bits. Set by readers, taken by eviction; Relaxed: hints.
+    pub(super) referenced: AtomicU64,
 }
 
 impl Default for Chunk {
@@ -52,8 +54,8 @@ impl Chunk {
             dirty: AtomicU64::new(0),
             writing: 0,
             cheap: AtomicU64::new(0),
-            referenced: AtomicU64::new(0),
             rows: [const { OnceLock::new() }; ROWS],
+            referenced: AtomicU64::new(0),
         }
     }
 
