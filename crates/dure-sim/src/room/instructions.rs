@@ -34,7 +34,7 @@ pub const CALLS: [Counted; 12] = [
     counted("unlink", 11_693, 0),
     counted("rename", 15_457, 0),
     counted("stat-again", 1_141, 0),
-    counted("append", 5_660, 4_096),
+    counted("append", 5_882, 4_096),
     counted("overwrite", 4_752, 4_096),
     counted("overwrite-direct", 17_740, 0),
     counted("read-direct", 5_406, 4_096),
