@@ -263,6 +263,21 @@ int dure_fadvise(const dure_file *file, int64_t offset, int64_t len, int advice)
 int64_t dure_copy_file_range(const dure_file *from, int64_t *from_offset, const dure_file *to,
                              int64_t *to_offset, size_t len, unsigned int flags);
 
+/* Makes len bytes of to share the blocks of from (FICLONERANGE); len 0: up to the end of from. Nothing
+ * is copied, and a write to one of the two leaves the other as it is. -EINVAL: one file twice, offsets
+ * that are no multiples of 4096, an end within a page unless from ends there and to not behind it;
+ * -EXDEV: of two volumes; -EOPNOTSUPP: no page cache; -ENOSPC: too few blocks to note who shares what;
+ * the start of the range may be cloned. */
+int dure_clone_range(const dure_file *from, int64_t from_offset, const dure_file *to,
+                     int64_t to_offset, int64_t len);
+
+/* Lets len bytes of to share the blocks of from as far as both are the same, compared from the start
+ * of the range on (FIDEDUPERANGE): no reader sees a difference. Returns how many are; fewer than len:
+ * *differs, if not NULL, is 1 if the page behind them differs, else 0: it cannot be shared. Errors as
+ * of dure_clone_range; -EINVAL: behind the end of one of the two. */
+int64_t dure_dedupe_range(const dure_file *from, int64_t from_offset, const dure_file *to,
+                          int64_t to_offset, int64_t len, int *differs);
+
 /* ---- many calls at once ---- */
 
 /* Reads and writes of which up to depth (at least 1) are under way. */

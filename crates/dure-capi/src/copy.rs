@@ -1,9 +1,11 @@
 //! Copies within the library.
 
+use std::ffi::c_int;
+
 use dure::{File, Seek};
 
 use crate::answer::{Failure, Outcome, answer, invalid, live};
-use crate::argument::{Text, offset_of};
+use crate::argument::{Place, Text, offset_of};
 use crate::file::dure_file;
 use crate::session::dure_session;
 
@@ -93,19 +95,59 @@ pub extern "C" fn dure_copy_file_range(
         let is_one = same_volume && from.file.ino() == to.file.ino();
         let (from, to) = (Side::new(from, from_offset)?, Side::new(to, to_offset)?);
         let len = len.min(COPY_MAX);
-        let apart = u64::try_from(len).expect("a usize fits in 64 bits");
-        if is_one && from.offset.abs_diff(to.offset) < apart {
+        let bytes = u64::try_from(len).expect("a usize fits in 64 bits");
+        // What is behind the end is not copied, and overlaps nothing.
+        let left = from.file.metadata()?.len().saturating_sub(from.offset);
+        if is_one && from.offset.abs_diff(to.offset) < bytes.min(left) {
             return Err(Failure::Errno(libc::EINVAL, "the ranges overlap"));
         }
         let copied = match same_volume {
             // Shares blocks where it can.
             true => to
                 .file
-                .copy_range(from.file, from.offset, to.offset, apart)?,
+                .copy_range(from.file, from.offset, to.offset, bytes)?,
             false => copy(&from, &to, len)?,
         };
         from.end(copied)?;
         to.end(copied)?;
         Ok(copied)
+    })
+}
+
+/// See `dure.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn dure_clone_range(
+    from: Option<&dure_file>,
+    from_offset: i64,
+    to: Option<&dure_file>,
+    to_offset: i64,
+    len: i64,
+) -> c_int {
+    answer(from, |from| {
+        let to = live(to)?;
+        let [start, at, len] = [from_offset, to_offset, len].map(offset_of);
+        to.file.clone_range(&from.file, start?, at?, len?)?;
+        Ok(())
+    })
+}
+
+/// See `dure.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn dure_dedupe_range(
+    from: Option<&dure_file>,
+    from_offset: i64,
+    to: Option<&dure_file>,
+    to_offset: i64,
+    len: i64,
+    differs: Place<'_, c_int>,
+) -> i64 {
+    answer(from, |from| {
+        let to = live(to)?;
+        let [start, at, len] = [from_offset, to_offset, len].map(offset_of);
+        let found = to.file.dedupe_range(&from.file, start?, at?, len?)?;
+        if let Some(differs) = differs {
+            differs.write(c_int::from(found.differs));
+        }
+        Ok(found.same)
     })
 }

@@ -37,8 +37,8 @@ pub use dure_store::{
 pub use dure_store::{Error, Result};
 pub use dure_store::{error, format, layout, members, units};
 pub use file::{
-    Advice, AllocateMode, Begun, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp, SyncScope,
-    UnderWay,
+    Advice, AllocateMode, Begun, Deduped, Extents, FILE_BYTES_MAX, ReadMode, SeekTarget, Stamp,
+    SyncScope, UnderWay,
 };
 pub use inode::{Attributes, InodeId, InodeRef, NewInode, Permissions};
 pub use namespace::{DirectoryEntry, EntryBatch, New, Peek, RenameMode, SetAttributes, SetTime};

@@ -9,8 +9,8 @@
 use std::ops::Range;
 
 use dure_fs::{
-    AllocateMode, Begun, FileKind, InodeRef, NewInode, ReadMode, RenameMode, Result, SetAttributes,
-    SetGid, Stamp, XattrMode,
+    AllocateMode, Begun, Deduped, FileKind, InodeRef, NewInode, ReadMode, RenameMode, Result,
+    SetAttributes, SetGid, Stamp, XattrMode,
 };
 use dure_fuse::Coherence;
 
@@ -123,6 +123,20 @@ impl Shared {
             coherence.changed(target, place);
         }
         done
+    }
+
+    /// Lets the target share blocks of the source with the same content: the mount sees no change.
+    pub(crate) fn dedupe_range(
+        &self,
+        (source, from): (&InodeRef, u64),
+        (target, to): (&InodeRef, u64),
+        len: u64,
+    ) -> Result<Deduped> {
+        if let Some(coherence) = self.coherence() {
+            coherence.settle(source, from..from.saturating_add(len));
+            coherence.settle(target, to..to.saturating_add(len));
+        }
+        self.fs.dedupe_range((source, from), (target, to), len)
     }
 }
 

@@ -83,7 +83,7 @@ pub use create::Special;
 pub use credentials::{Capabilities, Credentials};
 pub use dure_fs::{
     AccessTime, ActiveLogs, Advice, AllocPolicy, AllocateMode, Background, BadBlock, BadPart,
-    Bounds, Change, CrashGuarantee, DataMode, Extents, FileKind, FlushRule, FormatOptions,
+    Bounds, Change, CrashGuarantee, DataMode, Deduped, Extents, FileKind, FlushRule, FormatOptions,
     FsyncScope, Limits, MountOptions, Numa, NumaPolicy, Quota, QuotaKind, RecordPolicy, RenameMode,
     ScrubCounts, ScrubCursor, ScrubOptions, ScrubProgress, ScrubStage, SnapshotInfo, Statistics,
     Subject, Usage, XattrMode,

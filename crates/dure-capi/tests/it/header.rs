@@ -67,6 +67,9 @@ fn types_in_c(kind: &str) -> Vec<String> {
     if let Some(handle) = inner("NewHandle<", ">") {
         return vec![format!("{handle} **")];
     }
+    if kind == "Place<c_int>" {
+        return vec!["int *".to_owned()];
+    }
     if let Some(place) = inner("Place<", ">") {
         return vec![format!("struct {place} *")];
     }

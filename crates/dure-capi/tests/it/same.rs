@@ -138,6 +138,38 @@ fn what_c_writes_the_library_reads() {
     assert_eq!(stat.mtime, metadata.modified().into());
 }
 
+#[test]
+fn ranges_are_cloned_and_shared_if_they_are_the_same() {
+    let scene = Scene::new();
+    let [one, two] = [c"/one", c"/two"].map(|name| {
+        let file = scene.open(name.to_str().unwrap(), libc::O_RDWR | libc::O_CREAT);
+        let (bytes, len) = from(&[7; 20_000]);
+        assert_eq!(dure_write(Some(&file), bytes, len), 20_000);
+        file
+    });
+    let (one, two) = (Some(&*one), Some(&*two));
+    let dedupe = |len: i64| {
+        let mut differs = MaybeUninit::new(7);
+        let same = dure_dedupe_range(one, 0, two, 0, len, Some(&mut differs));
+        // SAFETY: it was set before the call.
+        (same, unsafe { differs.assume_init() })
+    };
+    assert_eq!(dedupe(20_000), (20_000, 0));
+    let (bytes, len) = from(b"other");
+    assert_eq!(dure_pwrite(two, bytes, len, 9000), 5);
+    assert_eq!(dedupe(16_384), (8192, 1));
+    assert_eq!(dure_clone_range(one, 0, two, 0, 0), 0);
+    let same = dure_dedupe_range(one, 0, two, 0, 20_000, None);
+    assert_eq!(same, 20_000);
+    // Nothing overlaps behind the end.
+    for (start, copied) in [(19_999_i64, 1), (19_998, -i64::from(libc::EINVAL))] {
+        let (mut offset, mut at) = (start, start + 1);
+        let done = dure_copy_file_range(one, Some(&mut offset), one, Some(&mut at), 100, 0);
+        assert_eq!(done, copied, "{}", last_error());
+        assert_eq!(dure_ftruncate(one, 20_000), 0);
+    }
+}
+
 /// Names, inode numbers and types in the root.
 fn listed(session: &dure_session) -> Vec<(String, u64, u32)> {
     let path = Text::from(c"/");

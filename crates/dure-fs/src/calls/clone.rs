@@ -2,7 +2,7 @@
 
 use dure_store::error::{Error, Result};
 
-use crate::file::regular;
+use crate::file::{Deduped, regular};
 use crate::inode::InodeRef;
 use crate::volume::FileSystem;
 
@@ -39,6 +39,28 @@ impl FileSystem {
         let files = &self.0.files;
         match files.clone_range((source, from), (target, to), len) {
             Err(Error::NoSpace { .. }) => Ok(0),
+            done => done,
+        }
+    }
+
+    /// Lets `len` bytes of `target` from `to` on name the blocks of `source` from `from` on, as far as
+    /// their bytes are the same, compared from the start of the range on. No reader sees a difference,
+    /// in times neither. Nothing is compared if `from` or `to` is no multiple of 4096, or the volume has no page
+    /// cache, or both are one file; the last page, if it is not whole, only if both files end in it.
+    ///
+    /// # Errors
+    /// `Invalid` unless both are regular files of this volume; `TooLarge`; if nothing is shared: `Corrupt`,
+    /// `Stopped`, `ReadOnly`, device errors. That there is no room is no error: less is shared.
+    pub fn dedupe_range(
+        &self,
+        (source, from): (&InodeRef, u64),
+        (target, to): (&InodeRef, u64),
+        len: u64,
+    ) -> Result<Deduped> {
+        let (source, target) = (regular(source)?, regular(target)?);
+        let files = &self.0.files;
+        match files.dedupe_range((source, from), (target, to), len) {
+            Err(Error::NoSpace { .. }) => Ok(Deduped::default()),
             done => done,
         }
     }

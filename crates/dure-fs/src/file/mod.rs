@@ -56,6 +56,7 @@ mod write;
 
 pub use advise::Advice;
 pub use allocate::AllocateMode;
+pub use clone::Deduped;
 pub use extents::Extents;
 pub use map::FILE_BYTES_MAX;
 pub use read::{Begun, ReadMode, UnderWay};

@@ -1,6 +1,6 @@
 //! Clones and copies of ranges.
 
-use dure_fs::FileKind;
+use dure_fs::{Deduped, FileKind};
 use rustix::io::Errno;
 
 use super::File;
@@ -37,12 +37,9 @@ impl File {
                 0 => size.saturating_sub(from),
                 len => len,
             };
-            let end = from.checked_add(len).filter(|end| *end <= size);
-            let end = end.ok_or(Errno::INVAL)?;
-            let whole = |at: u64| at.is_multiple_of(4096);
-            let target = self.0.origin.shared().fs.size(&self.0.inode)?;
-            let ends = whole(end) || (end == size && to.saturating_add(len) >= target);
-            if self.ino() == source.ino() || !whole(from) || !whole(to) || !ends {
+            let target = self.check_pages(source, (from, to, len), size)?;
+            let end = to.saturating_add(len);
+            if !len.is_multiple_of(4096) && end < target {
                 return Err(Errno::INVAL.into());
             }
             match self.share(source, from, (to, len))? {
@@ -52,6 +49,45 @@ impl File {
             }
         };
         self.told("clone to", clone())
+    }
+
+    /// Lets `len` bytes of this file from `to` on share the blocks of `source` from `from` on, as far as
+    /// they are the same (`FIDEDUPERANGE`): the bytes are compared, from the start of the range on, and
+    /// nobody sees a difference, in times neither. Pages of zeroes that are a hole in one of the files stay as
+    /// they are, and count as the same.
+    ///
+    /// # Errors
+    /// Those of [`File::clone_range`], but for `ENOSPC`, and `EINVAL` for a range that goes beyond the end
+    /// of this file, and for an end within a page, unless both files end there.
+    ///
+    /// ```
+    /// # let session = dure::Volume::in_memory(32 << 20)?.root();
+    /// session.write("/one", &[7; 100_000])?;
+    /// session.write("/two", &[7; 100_000])?;
+    /// let (one, two) = (session.open("/one")?, dure::OpenOptions::new().write(true).open(&session, "/two")?);
+    /// let found = two.dedupe_range(&one, 0, 0, 100_000)?;
+    /// assert_eq!((found.same, found.differs), (100_000, false));
+    /// # Ok::<(), dure::Error>(())
+    /// ```
+    pub fn dedupe_range(&self, source: &File, from: u64, to: u64, len: u64) -> Result<Deduped> {
+        let dedupe = || {
+            let size = self.check_pair(source)?;
+            let target = self.check_pages(source, (from, to, len), size)?;
+            let end = to.checked_add(len).filter(|end| *end <= target);
+            let end = end.ok_or(Errno::INVAL)?;
+            if !len.is_multiple_of(4096) && end != target {
+                return Err(Errno::INVAL.into());
+            }
+            let shared = self.0.origin.shared();
+            if !shared.fs.can_clone() {
+                return Err(Errno::OPNOTSUPP.into());
+            }
+            if len == 0 {
+                return Ok(Deduped::default());
+            }
+            Ok(shared.dedupe_range((&source.0.inode, from), (&self.0.inode, to), len)?)
+        };
+        self.told("share the pages of", dedupe())
     }
 
     /// Copies up to `len` bytes of `source` from `from` on to this file, from `to` on
@@ -106,6 +142,24 @@ impl File {
             return Err(Errno::INVAL.into());
         }
         Ok(own.fs.size(&source.0.inode)?)
+    }
+
+    /// Whether `len` bytes of `source`, which has `size`, are pages that can be shared: (from, to, len); the
+    /// size of this file.
+    fn check_pages(
+        &self,
+        source: &File,
+        (from, to, len): (u64, u64, u64),
+        size: u64,
+    ) -> walk::Result<u64> {
+        let whole = |at: u64| at.is_multiple_of(4096);
+        let end = from.checked_add(len).filter(|end| *end <= size);
+        let end = end.ok_or(Errno::INVAL)?;
+        let is_one = self.ino() == source.ino();
+        if is_one || !whole(from) || !whole(to) || !(whole(end) || end == size) {
+            return Err(Errno::INVAL.into());
+        }
+        Ok(self.0.origin.shared().fs.size(&self.0.inode)?)
     }
 
     fn share(&self, source: &File, from: u64, (to, len): (u64, u64)) -> walk::Result<u64> {

@@ -1,8 +1,9 @@
 //! Clones: what is written to one of two files that share blocks leaves the other as it was, on a full
 //! volume, with a scrub, and while others write. [`model`] has scripts, and cuts the power; in
-//! [`canaries`] an order is left out.
+//! [`canaries`] an order is left out. [`dedupe`]: files that have the same content share it.
 
 mod canaries;
+mod dedupe;
 mod model;
 
 use std::ops::{ControlFlow, Range};

@@ -43,8 +43,14 @@ fn step(fs: &FileSystem, random: &mut Seeded, model: &mut Model) -> Option<Strin
     let offset = random.below(PAGES * P);
     match random.below(8) {
         0..=2 => {
-            let offset = offset.min(data.len() as u64 + 3 * P);
-            let bytes = vec![random.next_u64().to_le_bytes()[0] | 1; size(random.below(5 * P) + 1)];
+            let mut offset = offset.min(data.len() as u64 + 3 * P);
+            let mut bytes =
+                vec![random.next_u64().to_le_bytes()[0] | 1; size(random.below(5 * P) + 1)];
+            // Sometimes what another file may have, too.
+            if random.coin() {
+                offset -= offset % P;
+                bytes = vec![1; size((random.below(5) + 1) * P)];
+            }
             fs.write(&inode, offset, &bytes, Stamp::Set).expect("room");
             let end = size(offset) + bytes.len();
             data.resize(data.len().max(end), 0);
@@ -73,9 +79,49 @@ fn step(fs: &FileSystem, random: &mut Seeded, model: &mut Model) -> Option<Strin
             drop(inode);
             model.remove(&name);
         }
-        _ => return clone_step(fs, random, model, &name),
+        6 => return clone_step(fs, random, model, &name),
+        _ => dedupe_step(fs, random, model, &name),
     }
     Some(name)
+}
+
+/// Lets a file share what is the same in another one; the content of both stays.
+fn dedupe_step(fs: &FileSystem, random: &mut Seeded, model: &Model, name: &str) {
+    let other = format!("f{}", random.below(FILES));
+    let (Some(source), Some(data)) = (model.get(&other), model.get(name)) else {
+        return;
+    };
+    if other == name {
+        return;
+    }
+    let from = random.below(3) * P;
+    let to = if random.coin() {
+        from
+    } else {
+        random.below(3) * P
+    };
+    let most = source.len().saturating_sub(size(from));
+    let len = most.min(data.len().saturating_sub(size(to)));
+    let (ours, theirs) = (
+        &source[size(from).min(source.len())..],
+        &data[size(to).min(data.len())..],
+    );
+    let equal = ours.iter().zip(theirs).take_while(|(a, b)| a == b).count() as u64;
+    let (from_inode, to_inode) = (file(fs, &other), file(fs, name));
+    let found = fs.dedupe_range((&from_inode, from), (&to_inode, to), len as u64);
+    let found = found.expect("a good device");
+    assert!(
+        found.same <= equal,
+        "{found:?} of {equal} bytes that are equal"
+    );
+    // All whole pages, unless the source's may be lost with the power.
+    let whole = equal.min(len as u64) / P * P;
+    let stopped = !found.differs && found.same < whole;
+    assert!(found.same >= whole || stopped, "{found:?} of {equal}");
+    assert!(
+        !found.differs || found.same + P > equal,
+        "{found:?} of {equal}"
+    );
 }
 
 /// Clones some pages of another file.

@@ -17,25 +17,25 @@
 //!
 //! **On a crash** each step is there wholly, with its references, or not at all.
 
+mod dedupe;
+mod share;
+
 use std::cell::Cell;
 use std::ops::Range;
 
-use dure_store::OpKind;
 use dure_store::error::{Error, Result};
 use dure_store::format::slot::Slot;
-use dure_store::node::NodeRef;
-use dure_store::space::{OpClass, SharedClaim};
-use dure_store::units::{BLOCK_BYTES_U64, SlotRef, to_u64};
+use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::Arc;
 
 use super::body::Body;
 use super::bytes::pages_up_to;
 use super::cached::{Extent, Way};
-use super::map::room::{extend, leaves};
-use super::map::{FILE_BYTES_MAX, MapEdit, MapReader, NodePlaces};
+use super::map::{FILE_BYTES_MAX, MapReader};
 use crate::file::Files;
-use crate::inode::{Access, Inode, InodeState, LockedInodes};
-use crate::quota::Charged;
+use crate::inode::{Inode, InodeState};
+
+pub use dedupe::Deduped;
 
 /// Pages of one step.
 const STEP_PAGES: u64 = 64;
@@ -55,6 +55,10 @@ struct Clone<'i> {
     to: u64,
     /// Bytes from the start of both; ends within the last page only if the source does.
     len: u64,
+    /// Only what the target has already is shared: a deduplication.
+    compares: bool,
+    /// It was ended by a page that the target has not.
+    differs: Cell<bool>,
     /// An operation has changed the times of the target.
     stamped: Cell<bool>,
 }
@@ -79,7 +83,7 @@ impl Clone<'_> {
     }
 }
 
-/// What is at the start of a range of the source.
+/// What is at the start of a range of a file.
 enum Found {
     /// Nothing up to this page.
     Hole(u64),
@@ -169,6 +173,8 @@ impl Files {
             pages: first..pages_up_to(from + len),
             to: to / BLOCK_BYTES_U64,
             len,
+            compares: false,
+            differs: Cell::new(false),
             stamped: Cell::new(false),
         }))
     }
@@ -208,8 +214,9 @@ impl Files {
         self.finish_cut(target)?;
         self.write_back_held(target, Way::Blocks, Extent::Data)?;
         while *page < clone.pages.end {
-            let step = match self.find_slots(clone, *page..clone.pages.end)? {
+            let step = match self.find_slots(clone.source, *page..clone.pages.end)? {
                 None => Step::Dirty,
+                Some(found) if clone.compares => self.dedupe_step(clone, *page, found)?,
                 Some(Found::Hole(end)) => self.clone_hole(clone, *page..end)?,
                 Some(Found::Slots(_)) if !self.store.space.may_share() => Step::Unannounced,
                 Some(Found::Slots(slots)) => self.clone_slots(clone, *page, &slots)?,
@@ -222,18 +229,18 @@ impl Files {
         Ok(Step::Done(*page))
     }
 
-    /// What the source has at the start of a range, up to the first page that is in memory only; `None`
+    /// What a file has at the start of a range, up to the first page that is in memory only; `None`
     /// if that is the first one.
-    fn find_slots(&self, clone: &Clone<'_>, range: Range<u64>) -> Result<Option<Found>> {
-        let state = clone.source.state().read();
+    fn find_slots(&self, inode: &Inode, range: Range<u64>) -> Result<Option<Found>> {
+        let state = inode.state().read();
         let file = state.file();
         let near = range.start..range.end.min(range.start + HOLE_PAGES);
         let near = near.start..file.pages.next_unclean(near.clone()).unwrap_or(near.end);
         let step = near.start..near.end.min(near.start + STEP_PAGES);
-        if clone.source.state().growth_waits() || near.is_empty() {
+        if inode.state().growth_waits() || near.is_empty() {
             return Ok(None);
         }
-        let mut map = MapReader::new(self, clone.source);
+        let mut map = MapReader::new(self, inode);
         let end = near.end.min(file.map_end());
         let mut from = near.start;
         // Preallocated pages count as a hole.
@@ -287,159 +294,6 @@ impl Files {
             }
             from = self.free_pages(target, from..gone.end)?;
         }
-        Ok(Step::Done(pages.end))
-    }
-
-    /// Shares the blocks of these slots, of the source's pages from `page` on.
-    fn clone_slots(&self, clone: &Clone<'_>, page: u64, slots: &[Slot]) -> Result<Step> {
-        let pages = page..page + to_u64(slots.len());
-        let core = self.store.partition();
-        // Each border of segments ends a run, and each of granules, of the source or of the target.
-        let place = |slot: &Slot| {
-            let block = slot.block();
-            (
-                self.store.layout.locate(block).map(|(segment, _)| segment),
-                block.0,
-            )
-        };
-        let breaks = slots.windows(2).filter(|pair| {
-            let [(segment, block), (next, after)] = [place(&pair[0]), place(&pair[1])];
-            segment != next || after != block + 1
-        });
-        let runs = u32::try_from(breaks.count() + 5).expect("a step has few pages");
-        let Some(claim) = self.store.claim_shared(core, runs)? else {
-            return Ok(Step::Stop);
-        };
-        let nodes = self.nodes_to_clone(clone, &pages)?;
-        let charged = self.charge(clone.target, self.holes_of(clone, &pages)?)?;
-        let op = match self.store.op(OpKind::Allocate, OpClass::Normal, nodes) {
-            Err(Error::NoSpace { .. }) => return Ok(Step::Stop),
-            op => op?,
-        };
-        self.share_slots((op, charged), clone, (pages, slots), claim)
-    }
-
-    /// Holes of the target that these pages of the source fill; nobody asks without quotas. The caller
-    /// holds the write-back lock of the target.
-    fn holes_of(&self, clone: &Clone<'_>, pages: &Range<u64>) -> Result<u32> {
-        if self.inodes.quotas().is_none() {
-            return Ok(0);
-        }
-        let _state = clone.target.state().read();
-        let mut map = MapReader::new(self, clone.target);
-        let mut holes = 0;
-        for page in clone.target_of(pages) {
-            holes += u32::from(map.slot(page)?.is_hole());
-        }
-        Ok(holes)
-    }
-
-    /// Nodes that a step makes dirty at most.
-    fn nodes_to_clone(&self, clone: &Clone<'_>, pages: &Range<u64>) -> Result<u32> {
-        let target = clone.target_of(pages);
-        // The inode, and notes about blocks.
-        let mut nodes = 2;
-        let _state = clone.target.state().read();
-        let mut map = MapReader::new(self, clone.target);
-        let mut new = NodePlaces::new();
-        for leaf in leaves(target) {
-            // A leaf that exists, or new nodes and the index they hang on.
-            nodes += 1;
-            extend(&mut new, map.missing_nodes(leaf)?);
-        }
-        Ok(u32::try_from(nodes + new.len()).expect("a step has few nodes"))
-    }
-
-    /// Where these slots of the source are, if they are as they were found and can be shared now. The
-    /// caller holds the source.
-    fn owners_of(
-        &self,
-        source: &Inode,
-        state: &InodeState,
-        (pages, slots): (Range<u64>, &[Slot]),
-    ) -> Result<std::result::Result<Vec<(NodeRef, SlotRef)>, Step>> {
-        let mut owners = Vec::with_capacity(slots.len());
-        let mut map = MapReader::new(self, source);
-        for (page, slot) in pages.zip(slots) {
-            if state.file().is_cut(page) || map.slot(page)? != *slot {
-                return Ok(Err(Step::Dirty));
-            }
-            if self.store.data_log.holds(slot.block()) {
-                return Ok(Err(Step::Logged));
-            }
-            // What only waits in persistent memory to be moved to the device would stay there.
-            let waits = self.store.absorb().is_some() && self.store.layout.is_in_nvm(slot.block());
-            if waits {
-                return Ok(Err(Step::Stop));
-            }
-            owners.push(map.owner(page)?);
-        }
-        Ok(Ok(owners))
-    }
-
-    /// The operation of a step, with both inodes held.
-    fn share_slots<'v>(
-        &'v self,
-        (mut op, mut charged): (dure_store::op::Op<'v>, Charged<'v>),
-        clone: &Clone<'_>,
-        (pages, slots): (Range<u64>, &[Slot]),
-        claim: SharedClaim<'_>,
-    ) -> Result<Step> {
-        let (source, target) = (clone.source, clone.target);
-        let exclusive = |inode| (inode, Access::Exclusive);
-        let mut locked = LockedInodes::lock([exclusive(&**source), exclusive(&**target)]);
-        let state = locked.get(source);
-        if !is_clean(target, locked.get(target))
-            || source.state().growth_waits()
-            || state.file().pages.next_unclean(pages.clone()).is_some()
-        {
-            return Ok(Step::Dirty);
-        }
-        let (mut pages, mut slots) = (pages, slots);
-        let is_last = pages.end == clone.pages.end;
-        if is_last && !clone.ends_well(state.file().size(), locked.get(target).file().size()) {
-            pages.end -= 1;
-            slots = &slots[..slots.len() - 1];
-        }
-        if slots.is_empty() {
-            return Ok(Step::Stop);
-        }
-        let owners = match self.owners_of(source, state, (pages.clone(), slots))? {
-            Ok(owners) => owners,
-            Err(step) => return Ok(step),
-        };
-        let to = clone.target_of(&pages);
-        let mut data = target.data_draft(locked.get(target));
-        // Everything below is on the medium: the file is clean.
-        let size = data.size.get().max(clone.size_up_to(pages.end));
-        data.size.set(size);
-        (data.mtime, data.ctime) = (op.time(), op.time());
-        let mut last = None;
-        for (node, owner) in &owners {
-            if op.marks_reads() && last != Some((owner.nid, owner.granule)) {
-                op.depends_on(node.last_writer(owner.granule));
-            }
-            last = Some((owner.nid, owner.granule));
-        }
-        let mut edit = MapEdit::new(self, &mut op, target, &mut data);
-        for ((page, slot), (_, owner)) in to.clone().zip(slots).zip(&owners) {
-            // Of pages that may be lost with the power (`data=writeback`) the clone is not one: it
-            // would fall to "unwritten", on a block that the source would then fill in place.
-            let slot = Slot::written(slot.block(), slot.crc.get());
-            edit.share(page, slot, *owner)?;
-        }
-        edit.end();
-        // Nothing can fail from here on.
-        target.state().seek_hint().data_comes(&to);
-        let mark = op.finish();
-        drop(claim);
-        clone.stamped.set(true);
-        let state = locked.get_mut(target);
-        charged.hand_over(state.charge(), u32::MAX);
-        target.data_stored(state, &data, mark);
-        let file = state.file_mut();
-        self.body.discard(self, file, to);
-        file.set_size(target.state().seek_hint(), size);
         Ok(Step::Done(pages.end))
     }
 }
