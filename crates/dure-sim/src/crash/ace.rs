@@ -49,6 +49,7 @@ impl Ace {
             let after = after.filter(|steps| !matches!(steps[..], [Step::Fdatasync(_)]));
             inner.extend(after.map(|steps| (number, steps)));
             inner.push((number, vec![Step::Checkpoint]));
+            inner.push((number, vec![Step::Snapshot(0), Step::DropSnapshot(0)]));
         }
         Ace {
             operations,
@@ -194,6 +195,12 @@ impl Group {
                 .wrapping_add(u64::try_from(number).expect("64 bits"));
             self.add([steps.clone(), after, unsynced(kind)].concat(), from);
         }
+        // What the operations changed since is in no snapshot any more.
+        let taken = |step: &&Step| matches!(step, Step::Snapshot(_));
+        if let Some(Step::Snapshot(number)) = steps.iter().rfind(taken) {
+            let drop = vec![Step::DropSnapshot(*number)];
+            self.add([steps.clone(), drop, unsynced(self.number)].concat(), from);
+        }
     }
 
     /// Operation n on core n; the remaining cores make an unsynced file. All fsyncs are in flight
@@ -240,6 +247,8 @@ fn own_step(step: Step, place: u8) -> Step {
         Step::Close(_) => Step::Close(place),
         Step::Fsync(at) => Step::Fsync(of(at)),
         Step::Fdatasync(at) => Step::Fdatasync(of(at)),
+        Step::Snapshot(_) => Step::Snapshot(place),
+        Step::DropSnapshot(_) => Step::DropSnapshot(place),
         other => other,
     }
 }

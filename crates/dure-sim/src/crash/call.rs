@@ -107,6 +107,10 @@ pub enum Step {
     WriteBack,
     /// A checkpoint, as a full log causes it. No promise.
     Checkpoint,
+    /// A snapshot with this number is taken, durably.
+    Snapshot(u8),
+    /// It is deleted, durably.
+    DropSnapshot(u8),
     /// Unmount, as the last step.
     Unmount,
     /// What follows runs on this core, so in its journal and partition.
@@ -193,6 +197,8 @@ impl fmt::Display for Step {
             Step::Sync => f.write_str("sync"),
             Step::WriteBack => f.write_str("writeback"),
             Step::Checkpoint => f.write_str("checkpoint"),
+            Step::Snapshot(number) => write!(f, "snapshot {number}"),
+            Step::DropSnapshot(number) => write!(f, "drop {number}"),
             Step::Unmount => f.write_str("unmount"),
             Step::Core(core) => write!(f, "core {core}"),
             Step::FsyncBegin(at) => write!(f, "fsync {at} begins"),
@@ -209,6 +215,11 @@ impl fmt::Display for Workload {
         }
         Ok(())
     }
+}
+
+/// The name of a snapshot.
+pub(super) fn snapshot_name(number: u8) -> String {
+    format!("s{number}")
 }
 
 /// The bytes that a write of `len` bytes with `fill` stores, or an attribute of that length holds.

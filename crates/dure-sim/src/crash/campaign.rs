@@ -37,7 +37,7 @@ pub struct Plan {
 /// Workloads, in groups.
 #[derive(Debug)]
 enum Groups {
-    Ace(Ace),
+    Ace(Box<Ace>),
     Chipmunk(Vec<&'static Class>),
 }
 
@@ -146,7 +146,7 @@ impl Campaign {
     #[must_use]
     pub fn new(plan: Plan, threads: usize, options: Options) -> Campaign {
         let ace = Ace::new(plan.operations, plan.cores);
-        Campaign::of((Groups::Ace(ace), plan.seed), threads, options)
+        Campaign::of((Groups::Ace(Box::new(ace)), plan.seed), threads, options)
     }
 
     /// A campaign of these classes of Chipmunk's bugs, in this order.

@@ -260,6 +260,8 @@ impl FromStr for Step {
             "sync" => Step::Sync,
             "writeback" => Step::WriteBack,
             "checkpoint" => Step::Checkpoint,
+            "snapshot" => Step::Snapshot(words.number()?),
+            "drop" => Step::DropSnapshot(words.number()?),
             "unmount" => Step::Unmount,
             "core" => Step::Core(words.number()?),
             _ => match on_names(name, &mut words)? {

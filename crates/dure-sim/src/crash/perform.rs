@@ -13,7 +13,7 @@ use dure_sync::{Arc, clock, thread};
 use rustix::thread::gettid;
 use zerocopy::little_endian::{I64, U32};
 
-use super::call::{At, Call, Path, Step, pattern};
+use super::call::{At, Call, Path, Step, pattern, snapshot_name};
 use super::gate::Gate;
 
 /// A user of a volume: its open descriptors, and its fsyncs in flight.
@@ -168,6 +168,8 @@ impl Performer {
             Step::Sync => self.fs.sync(),
             Step::WriteBack => self.fs.background_now(),
             Step::Checkpoint => self.fs.checkpoint_now(),
+            Step::Snapshot(number) => self.fs.create_snapshot(&snapshot_name(number)).map(drop),
+            Step::DropSnapshot(number) => self.fs.delete_snapshot(&snapshot_name(number)),
             Step::Core(core) => {
                 // Relaxed: any core is right.
                 self.stage.core.store(core, Ordering::Relaxed);

@@ -46,6 +46,8 @@ impl History {
             Step::Open(_, path) => self.now.find(path).is_some(),
             Step::Close(slot) => self.slot(slot).is_some(),
             Step::Fsync(at) | Step::Fdatasync(at) | Step::FsyncBegin(at) => self.at(at).is_some(),
+            Step::Snapshot(number) => !self.snapshots.contains(&number),
+            Step::DropSnapshot(number) => self.snapshots.contains(&number),
             Step::Sync
             | Step::WriteBack
             | Step::Checkpoint

@@ -45,6 +45,7 @@ pub fn random(seed: u64, calls: usize) -> Workload {
             continue;
         };
         if history.possible(&next) {
+            history.step(steps.len(), &next);
             steps.push(next);
         }
     }
@@ -75,13 +76,16 @@ fn between(dice: &mut Dice, concerned: &[At], is_last: bool) -> Option<Step> {
         0 => At::Path(""),
         len => concerned[dice.below(len)],
     };
-    Some(match dice.below(if is_last { 7 } else { 14 }) {
+    let number = |dice: &mut Dice| u8::try_from(dice.below(3)).expect("below 3");
+    Some(match dice.below(if is_last { 9 } else { 18 }) {
         0 => Step::Fsync(at(dice)),
         1 => Step::Fdatasync(at(dice)),
         2 => Step::Sync,
         3 | 4 => Step::WriteBack,
         5 => Step::Checkpoint,
         6 => Step::Fsync(at(dice)),
+        7 => Step::Snapshot(number(dice)),
+        8 => Step::DropSnapshot(number(dice)),
         _ => return None,
     })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use dure_fs::units::{Ino, to_usize};
-use dure_fs::{FileKind, FileSystem, InodeRef, ReadMode, Result};
+use dure_fs::{FileKind, FileSystem, InodeRef, MountOptions, ReadMode, Result};
 
 /// The inode at one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct Item {
 pub struct Tree {
     /// The items.
     pub items: BTreeMap<String, Item>,
+    /// [`Tree::digest`] of each snapshot, by its name.
+    pub snapshots: BTreeMap<String, u64>,
 }
 
 /// More entries or bytes than any workload makes: a volume that shows them is broken.
@@ -41,11 +43,28 @@ const ENTRIES_MAX: usize = 10_000;
 const BYTES_MAX: u64 = 64 << 20;
 
 impl Tree {
-    /// Reads everything.
+    /// Reads everything, snapshots too.
     ///
     /// # Errors
     /// What went wrong, and at which path.
     pub fn read(fs: &FileSystem) -> std::result::Result<Tree, String> {
+        let mut tree = Tree::read_live(fs)?;
+        for snapshot in fs.snapshots() {
+            let name = snapshot.name;
+            let view = fs.open_snapshot(&name, MountOptions::default());
+            let view = view.map_err(|error| format!("snapshot {name}: {error}"))?;
+            let then = Tree::read_live(&view);
+            let then = then.map_err(|what| format!("snapshot {name}: {what}"))?;
+            tree.snapshots.insert(name, then.digest());
+        }
+        Ok(tree)
+    }
+
+    /// Reads everything but snapshots.
+    ///
+    /// # Errors
+    /// Those of [`Tree::read`].
+    pub fn read_live(fs: &FileSystem) -> std::result::Result<Tree, String> {
         let mut tree = Tree::default();
         let root = fs.root().map_err(|error| format!("root: {error}"))?;
         let mut open = vec![(String::new(), root)];
@@ -101,6 +120,9 @@ impl Tree {
                 hash.update(&name.to_le_bytes());
                 hash.update(&value.to_le_bytes());
             }
+        }
+        for (name, digest) in &self.snapshots {
+            hash.update(format!("snapshot {name:?} {digest}\n").as_bytes());
         }
         hash.digest()
     }

@@ -356,10 +356,14 @@ pub fn operations() -> Vec<Operation> {
     all
 }
 
+/// The number of a snapshot that is taken behind the last operation.
+const LAST_SNAPSHOT: u8 = 9;
+
 /// Every way to make an operation durable, and none.
 #[must_use]
 pub fn persistence(operation: &Operation) -> Vec<Vec<Step>> {
-    let mut all = vec![vec![], vec![Step::Sync]];
+    let snapshot = Step::Snapshot(LAST_SNAPSHOT);
+    let mut all = vec![vec![], vec![Step::Sync], vec![snapshot]];
     for at in &operation.files {
         all.push(vec![Step::Fsync(*at)]);
         all.push(vec![Step::Fdatasync(*at)]);

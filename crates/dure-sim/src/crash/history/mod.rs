@@ -76,6 +76,8 @@ pub struct History {
     pub pages: BTreeMap<(Id, u64), Vec<Version>>,
     last: BTreeMap<Resource, usize>,
     slots: BTreeMap<u8, Id>,
+    /// Numbers of the snapshots that there are.
+    pub snapshots: BTreeSet<u8>,
     next: Id,
 }
 
@@ -92,6 +94,7 @@ impl Default for History {
             pages: BTreeMap::new(),
             last: BTreeMap::new(),
             slots: BTreeMap::new(),
+            snapshots: BTreeSet::new(),
             next: ROOT + 1,
         }
     }
@@ -193,6 +196,8 @@ impl History {
         match step {
             Step::Call(call) => self.call(number, call),
             Step::Open(slot, path) => self.open(*slot, path),
+            Step::Snapshot(number) => drop(self.snapshots.insert(*number)),
+            Step::DropSnapshot(number) => drop(self.snapshots.remove(number)),
             _ => {}
         }
     }

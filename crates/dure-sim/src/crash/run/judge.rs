@@ -128,7 +128,9 @@ impl<'r> Judge<'r> {
         // With the same writes open and the same promised, the states are those of the instant
         // before.
         let open = point.open().map(|entry| entry.submitted).collect();
-        let instant = Some((open, begun, required.len()));
+        // What of the snapshots was promised counts as one more.
+        let promised = required.len() + recording.snapshots.promises(step);
+        let instant = Some((open, begun, promised));
         if self.before == instant {
             return;
         }
@@ -157,11 +159,12 @@ impl<'r> Judge<'r> {
                 Err(what) => Err(what.clone()),
                 // No tree was promised: see `recover`.
                 Ok(_) if mount.records == RecordPolicy::None => Ok(()),
-                Ok((digest, _)) if self.legal.contains(&(digest, begun, required.len())) => Ok(()),
+                Ok((digest, _)) if self.legal.contains(&(digest, begun, promised)) => Ok(()),
                 Ok((digest, tree)) => {
-                    let verdict = self.verdict(step, &required, &tree);
+                    let verdict = recording.snapshots.check(step, &tree.snapshots);
+                    let verdict = verdict.and_then(|()| self.verdict(step, &required, &tree));
                     if verdict.is_ok() {
-                        self.legal.insert((digest, begun, required.len()));
+                        self.legal.insert((digest, begun, promised));
                     }
                     verdict
                 }

@@ -9,6 +9,7 @@
 //! what it is about.
 
 mod judge;
+mod kept;
 
 use std::collections::BTreeSet;
 
@@ -37,6 +38,7 @@ use super::tree::Tree;
 use crate::media::Raw;
 use judge::Judge;
 pub use judge::{Counts, Violation};
+use kept::Snapshots;
 
 /// When a step ran, and what it promised.
 #[derive(Debug)]
@@ -55,6 +57,7 @@ pub struct Recording {
     digests: Digests,
     history: History,
     spans: Vec<Span>,
+    snapshots: Snapshots,
     /// The record step from which on the power may fail.
     first: u64,
     files_with_ranges: u64,
@@ -95,6 +98,7 @@ impl Recording {
         let mut history = base.history().clone();
         let mut performer = Performer::new(fs.clone(), stage);
         let mut spans = Vec::new();
+        let mut snapshots = Snapshots::of(&fs)?;
         let mut begun = BTreeSet::new();
         for (number, step) in workload.steps.iter().enumerate() {
             let mut promise = promise(&history, number, step);
@@ -111,6 +115,7 @@ impl Recording {
             let done = performer.step(step);
             done.map_err(|error| format!("step {number} ({step}): {error}"))?;
             let end = log.step();
+            snapshots.step(step, (begin, end), &fs)?;
             history.step(number, step);
             if options.is_strict() {
                 promise = (0..history.atoms.len()).collect();
@@ -124,14 +129,8 @@ impl Recording {
                 promise,
             });
         }
-        let all: BTreeSet<usize> = (0..history.atoms.len()).collect();
-        let live = Tree::read(&fs)?;
-        let instant = CrashMoment {
-            required: &all,
-            begun: usize::MAX,
-        };
-        legal::check(&history, instant, &live)
-            .map_err(|what| format!("without a crash: {what}"))?;
+        let is_right = check_live(&history, &fs);
+        is_right.map_err(|what| format!("without a crash: {what}"))?;
         let images = CrashImages::new(base.image(), &log);
         let files_with_ranges = to_u64(fs.files_with_ranges());
         drop((performer, fs));
@@ -141,6 +140,7 @@ impl Recording {
             digests: base.digests().clone(),
             history,
             spans,
+            snapshots,
             first,
             files_with_ranges,
             media: base.media(),
@@ -204,7 +204,14 @@ impl Recording {
             hash.update(format!("{span:?} ").as_bytes());
         }
         for step in &self.workload.steps {
-            if matches!(step, Step::Call(_) | Step::Open(..) | Step::Close(_)) {
+            if matches!(
+                step,
+                Step::Call(_)
+                    | Step::Open(..)
+                    | Step::Close(_)
+                    | Step::Snapshot(_)
+                    | Step::DropSnapshot(_)
+            ) {
                 hash.update(format!("{step}; ").as_bytes());
             }
         }
@@ -266,6 +273,16 @@ impl Recording {
     }
 }
 
+/// Whether a volume has what all calls made.
+fn check_live(history: &History, fs: &FileSystem) -> Result<(), String> {
+    let all: BTreeSet<usize> = (0..history.atoms.len()).collect();
+    let instant = CrashMoment {
+        required: &all,
+        begun: usize::MAX,
+    };
+    legal::check(history, instant, &Tree::read(fs)?)
+}
+
 /// The file whose data a step has changed.
 fn data_of(step: &Step) -> Option<At> {
     match step {
@@ -292,7 +309,7 @@ pub(super) fn promise(history: &History, number: usize, step: &Step) -> BTreeSet
                 atom.touches.contains(&id) && !matches!(atom.effect, Effect::Time(..))
             })
         }
-        Step::Sync | Step::Unmount => history.closure(number, |_| true),
+        Step::Sync | Step::Unmount | Step::Snapshot(_) => history.closure(number, |_| true),
         _ => BTreeSet::new(),
     }
 }
