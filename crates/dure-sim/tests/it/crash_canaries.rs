@@ -275,3 +275,15 @@ fn published_8_a_change_of_a_freed_node_in_another_journal() {
         options.mount.rules.tombstones = Rule::LEFT_OUT;
     });
 }
+
+#[test]
+fn pairs_changed_before_a_snapshot_has_kept_them() {
+    let texts = [
+        "setup 1; snapshot 0; write /foo 0+5000 of 9; checkpoint; checkpoint",
+        "setup 1; create /new; snapshot 0; unlink /A/foo; sync; checkpoint; checkpoint",
+    ];
+    let workloads = texts.map(|text| text.parse().expect("a workload"));
+    must_notice(&workloads, Tear::None, |options| {
+        options.mount.volume_rules.store.keep_before_change = Rule::LEFT_OUT;
+    });
+}
