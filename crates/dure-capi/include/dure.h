@@ -273,8 +273,10 @@ int dure_clone_range(const dure_file *from, int64_t from_offset, const dure_file
 
 /* Lets len bytes of to share the blocks of from as far as both are the same, compared from the start
  * of the range on (FIDEDUPERANGE): no reader sees a difference. Returns how many are; fewer than len:
- * *differs, if not NULL, is 1 if the page behind them differs, else 0: it cannot be shared. Errors as
- * of dure_clone_range; -EINVAL: behind the end of one of the two. */
+ * *differs, if not NULL, is 1 if the page behind them differs, else 0: it cannot be shared, or there
+ * was an error, which the next call from there on returns. Errors as of dure_clone_range but for
+ * -ENOSPC; -EINVAL: behind the end of one of the two, and an end within a page that is not the end of
+ * both. */
 int64_t dure_dedupe_range(const dure_file *from, int64_t from_offset, const dure_file *to,
                           int64_t to_offset, int64_t len, int *differs);
 

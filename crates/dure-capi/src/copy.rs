@@ -96,10 +96,12 @@ pub extern "C" fn dure_copy_file_range(
         let (from, to) = (Side::new(from, from_offset)?, Side::new(to, to_offset)?);
         let len = len.min(COPY_MAX);
         let bytes = u64::try_from(len).expect("a usize fits in 64 bits");
-        // What is behind the end is not copied, and overlaps nothing.
-        let left = from.file.metadata()?.len().saturating_sub(from.offset);
-        if is_one && from.offset.abs_diff(to.offset) < bytes.min(left) {
-            return Err(Failure::Errno(libc::EINVAL, "the ranges overlap"));
+        if is_one {
+            // What is behind the end is not copied, and overlaps nothing.
+            let left = from.file.metadata()?.len().saturating_sub(from.offset);
+            if from.offset.abs_diff(to.offset) < bytes.min(left) {
+                return Err(Failure::Errno(libc::EINVAL, "the ranges overlap"));
+            }
         }
         let copied = match same_volume {
             // Shares blocks where it can.

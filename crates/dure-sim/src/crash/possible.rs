@@ -46,7 +46,7 @@ impl History {
             Step::Open(_, path) => self.now.find(path).is_some(),
             Step::Close(slot) => self.slot(slot).is_some(),
             Step::Fsync(at) | Step::Fdatasync(at) | Step::FsyncBegin(at) => self.at(at).is_some(),
-            Step::Snapshot(number) => !self.snapshots.contains(&number),
+            Step::Snapshot(number) => !self.taken.contains(&number),
             Step::DropSnapshot(number) => self.snapshots.contains(&number),
             Step::Sync
             | Step::WriteBack

@@ -38,7 +38,7 @@ use dure_sync::{Arc, CachePadded, CoreId, Counter, Mutex, PerCore};
 use crate::error::Error;
 use crate::frames::{Frame, FramePool};
 use crate::ranks::LOGGED;
-use crate::space::{Effect, Space};
+use crate::space::{Effect, Owned, Space};
 use crate::units::{BLOCK_BYTES, BlockNo, Run, SlotRef, to_u64, to_usize};
 use admission::Admission;
 
@@ -286,17 +286,7 @@ impl DataLog {
         for effect in effects {
             match effect {
                 Effect::Free(run) => self.pass_free(core, run, &mut passed),
-                Effect::FreeOf {
-                    first,
-                    nid,
-                    count,
-                    granule,
-                    slot,
-                } => {
-                    let owner = SlotRef { nid, granule, slot };
-                    let count = u32::from(count);
-                    self.pass_free_of(core, owner, Run { first, count }, &mut passed);
-                }
+                Effect::FreeOf(owned) => self.pass_free_of(core, owned.parts(), &mut passed),
                 other => passed.push(other),
             }
         }
@@ -321,17 +311,25 @@ impl DataLog {
     }
 
     /// What is here is named by one slot only: no page in a log is shared.
-    fn pass_free_of(&self, core: CoreId, owner: SlotRef, run: Run, passed: &mut Effects<Effect>) {
+    fn pass_free_of(
+        &self,
+        core: CoreId,
+        (owner, run): (SlotRef, Run),
+        passed: &mut Effects<Effect>,
+    ) {
         let blocks = (0..run.count).map(|n| BlockNo(run.first.0 + u64::from(n)));
         if !blocks.clone().any(|block| self.holds(block)) {
-            passed.push(Effect::free_of(owner, run));
+            passed.push(Effect::FreeOf(Owned::new(owner, run)));
             return;
         }
         for (slot, first) in (owner.slot..).zip(blocks) {
             let run = Run { first, count: 1 };
             match self.holds(first) {
                 true => self.pass_free(core, run, passed),
-                false => passed.push(Effect::free_of(SlotRef { slot, ..owner }, run)),
+                false => {
+                    let owner = SlotRef { slot, ..owner };
+                    passed.push(Effect::FreeOf(Owned::new(owner, run)));
+                }
             }
         }
     }

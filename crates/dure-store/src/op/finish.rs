@@ -12,7 +12,7 @@ use crate::format::summary::{OWNER_SLOT, SummaryEntry};
 use crate::node::{Granules, HeldNode, Node, NodeRef};
 use crate::options::RecordPolicy;
 use crate::settle::Settler;
-use crate::space::Effect;
+use crate::space::{Effect, Owned};
 use crate::store::Store;
 use crate::units::{BlockNo, GranuleId, Mark, Run, SlotRef};
 
@@ -290,7 +290,7 @@ pub(super) fn log_shares(
         note_blocks(handle, target, run);
         if rules.clones_count.holds() {
             store.space.share(source, target, run);
-            handle.effect(Effect::share(target, run));
+            handle.effect(Effect::Share(Owned::new(target, run)));
         }
     }
 }
@@ -327,7 +327,7 @@ pub(super) fn log_moves(
 /// be made just now, but not of these blocks: no slot names them any more.
 fn freed(store: &Store, owner: SlotRef, run: Run) -> Effect {
     match store.space.may_share() {
-        true => Effect::free_of(owner, run),
+        true => Effect::FreeOf(Owned::new(owner, run)),
         false => Effect::Free(run),
     }
 }

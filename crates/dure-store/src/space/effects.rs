@@ -22,33 +22,10 @@ pub enum Effect {
     Live(Run),
     /// It freed these blocks, which no slots share.
     Free(Run),
-    /// It took `count` blocks out of slots; a block is free when no other slot names it. Not a run and
-    /// a slot: effects are many, and this is as short as the others.
-    FreeOf {
-        /// The first block.
-        first: BlockNo,
-        /// Node of the slots.
-        nid: Nid,
-        /// How many blocks and slots.
-        count: u16,
-        /// Granule of the slots.
-        granule: u8,
-        /// The first slot.
-        slot: u8,
-    },
-    /// It let slots name `count` blocks that others name, too.
-    Share {
-        /// The first block.
-        first: BlockNo,
-        /// Node of the slots that name them now.
-        nid: Nid,
-        /// How many blocks and slots.
-        count: u16,
-        /// Granule of the slots.
-        granule: u8,
-        /// The first slot.
-        slot: u8,
-    },
+    /// It took these blocks out of their slots; one is free when no other slot names it.
+    FreeOf(Owned),
+    /// It let these slots name blocks that others name, too.
+    Share(Owned),
     /// It freed this node at this version. Handled by the NAT, not by the space map.
     NidFree {
         /// The node.
@@ -58,34 +35,43 @@ pub enum Effect {
     },
 }
 
-impl Effect {
-    /// That these blocks left the slots from `owner` on.
-    pub(crate) fn free_of(owner: SlotRef, run: Run) -> Effect {
-        let SlotRef { nid, granule, slot } = owner;
-        Effect::FreeOf {
-            first: run.first,
-            nid,
-            count: short(run),
-            granule,
-            slot,
-        }
-    }
-
-    /// That these blocks came to the slots from `owner` on, and others have them, too.
-    pub(crate) fn share(owner: SlotRef, run: Run) -> Effect {
-        let SlotRef { nid, granule, slot } = owner;
-        Effect::Share {
-            first: run.first,
-            nid,
-            count: short(run),
-            granule,
-            slot,
-        }
-    }
+/// Blocks, and the slots of one granule that name them, in the same order. Not a run and a slot, and packed: effects
+/// are many, and this is as short as the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub struct Owned {
+    first: BlockNo,
+    nid: Nid,
+    count: u16,
+    granule: u8,
+    slot: u8,
 }
 
-fn short(run: Run) -> u16 {
-    u16::try_from(run.count).expect("a run lies in one granule")
+impl Owned {
+    /// The blocks of `run`, which the slots from `owner` on name.
+    pub(crate) fn new(owner: SlotRef, run: Run) -> Owned {
+        let SlotRef { nid, granule, slot } = owner;
+        Owned {
+            first: run.first,
+            nid,
+            count: u16::try_from(run.count).expect("a run lies in one granule"),
+            granule,
+            slot,
+        }
+    }
+
+    /// The first slot, and the blocks.
+    pub(crate) fn parts(self) -> (SlotRef, Run) {
+        let Owned {
+            first,
+            nid,
+            count,
+            granule,
+            slot,
+        } = self;
+        let count = u32::from(count);
+        (SlotRef { nid, granule, slot }, Run { first, count })
+    }
 }
 
 const _: () = assert!(size_of::<Effect>() == 24, "as without clones");
@@ -103,27 +89,14 @@ impl Space {
                     self.freeing.add(-i64::from(run.count));
                     self.settle_free(run, None, now)
                 }
-                Effect::FreeOf {
-                    first,
-                    nid,
-                    count,
-                    granule,
-                    slot,
-                } => {
-                    let count = u32::from(count);
-                    self.freeing.add(-i64::from(count));
-                    let owner = SlotRef { nid, granule, slot };
-                    self.settle_free(Run { first, count }, Some(owner), now)
+                Effect::FreeOf(owned) => {
+                    let (owner, run) = owned.parts();
+                    self.freeing.add(-i64::from(run.count));
+                    self.settle_free(run, Some(owner), now)
                 }
-                Effect::Share {
-                    first,
-                    nid,
-                    count,
-                    granule,
-                    slot,
-                } => {
-                    let count = u32::from(count);
-                    self.settle_share(SlotRef { nid, granule, slot }, Run { first, count });
+                Effect::Share(owned) => {
+                    let (owner, run) = owned.parts();
+                    self.settle_share(owner, run);
                     continue;
                 }
                 Effect::NidFree { .. } => continue,

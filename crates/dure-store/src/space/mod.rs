@@ -61,7 +61,7 @@ use crate::packs::Packs;
 use crate::ranks::PARTITION;
 use crate::units::{BlockNo, Run, SegNo};
 
-pub use self::effects::Effect;
+pub use self::effects::{Effect, Owned};
 pub use self::pick::VictimPolicy;
 pub(crate) use self::pins::Pins;
 pub use self::reserve::OpClass;

@@ -1,19 +1,16 @@
 //! Deduplication: a file shares the pages of another one that are the same, byte for byte.
 //!
 //! **Structure.** A clone that looks first. A step finds the slots of both files, leaves out what
-//! their checksums tell apart, reads the rest of both, and compares. What is equal goes to the operation
-//! of a clone. Pages of zeroes that are a hole in one
-//! of the files stay as they are.
+//! their checksums tell apart, reads the rest of both, and compares. What is equal goes to the
+//! operation of a clone. Pages of zeroes that are a hole in one of the files stay as they are.
 //!
-//! **Invariants.** What is compared is what is shared: nothing live is overwritten, so a slot that has not
-//! changed has the content that was read. Those of the target stay under its write-back lock, those of
-//! the source are looked at again with both inodes held, and a write to one of the two that is in
-//! memory only sends the step back. Times, size and charge of the target stay: nobody who reads it
-//! sees a difference.
+//! **Invariants.** What is compared is what is shared: nothing live is overwritten, so a slot that
+//! has not changed has the content that was read. Under the write-back lock of the target nobody but
+//! the cleaner changes its slots, and a page that moves keeps its content. The slots of the source are
+//! looked at again with both inodes held, and a write to one of the two that is in memory only sends
+//! the step back. Times, size and charge of the target stay: nobody who reads it sees a difference.
 //!
-//! **On a crash** each step is there wholly or not at all, and the content is the same. A page of
-//! the source that may be lost with the power (`data=writeback`) is not shared: the target's own may be
-//! durable.
+//! **On a crash** each step is there wholly or not at all, and the content is the same.
 
 use std::ops::Range;
 
@@ -32,8 +29,9 @@ use crate::inode::Inode;
 pub struct Deduped {
     /// Bytes from the start of the range that are the same in both files.
     pub same: u64,
-    /// The page behind them differs. If not, and they are not all: there was no room to note who
-    /// shares what, or that page cannot be shared.
+    /// The page behind them differs. If not, and they are not all: a page soon behind them cannot be
+    /// shared, was changed again and again, or met an error, which the next call from there on
+    /// returns; or there was no room to note who shares what.
     pub differs: bool,
 }
 
@@ -79,6 +77,12 @@ impl Files {
     ) -> Result<Deduped> {
         self.store.check_writable()?;
         let mut deduped = Deduped::default();
+        let left = |inode: &Inode, at: u64| inode.state().seek_hint().size().saturating_sub(at);
+        let (ours, theirs) = (left(source.0, source.1), left(target, to));
+        let mut len = len.min(ours).min(theirs);
+        if len < ours || len < theirs {
+            len -= len % BLOCK_BYTES_U64;
+        }
         let Some(mut clone) = self.plan_clone(source, (target, to), len)? else {
             return Ok(deduped);
         };
@@ -121,9 +125,6 @@ impl Files {
         let pages = page..page + to_u64(equal);
         if has_hole || is_shared(ours, theirs) {
             return Ok(Step::Done(pages.end));
-        }
-        if ours.iter().any(Slot::is_unordered) {
-            return Ok(Step::Stop);
         }
         if !self.store.space.may_share() {
             return Ok(Step::Unannounced);
@@ -188,9 +189,7 @@ impl Files {
         let mut bytes = vec![0; slots.len() * BLOCK_BYTES];
         let good = self.store.placement.read_pages(slots, &mut bytes);
         let state = inode.state().read();
-        let is_as_it_was = self.has_slots(inode, pages.clone(), slots)?;
-        drop(state);
-        if !is_as_it_was {
+        if !self.has_slots(inode, pages.clone(), slots)? {
             return Ok(None);
         }
         let mut bad = pages.zip(slots).zip(good).filter(|(_, good)| !good);
@@ -199,6 +198,7 @@ impl Files {
             self.read_page(inode, page, slot, &mut [0; BLOCK_BYTES])?;
             return Ok(None);
         }
+        drop(state);
         Ok(Some(bytes))
     }
 }

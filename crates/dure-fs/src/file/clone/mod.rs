@@ -193,8 +193,8 @@ impl Files {
                 Err(_) => return Ok(page),
                 Ok(Step::Logged) => self.store.checkpoint(),
                 Ok(Step::Unannounced) => self.store.allow_sharing(),
-                Ok(Step::Dirty) => Ok(()),
-                Ok(Step::Stop | Step::Done(_)) => return Ok(page),
+                Ok(Step::Dirty | Step::Done(_)) => Ok(()),
+                Ok(Step::Stop) => return Ok(page),
             };
             match ended {
                 Err(error) if page == clone.pages.start => return Err(error),
@@ -224,6 +224,10 @@ impl Files {
             match step {
                 Step::Done(next) => *page = next,
                 other => return Ok(other),
+            }
+            // It reads: others may want the file between two steps.
+            if clone.compares {
+                break;
             }
         }
         Ok(Step::Done(*page))

@@ -124,8 +124,13 @@ impl Files {
             return Ok(Step::Dirty);
         }
         let (mut pages, mut slots) = (pages, slots);
+        let own = locked.get(target).file().size();
+        if clone.compares && own < clone.size_up_to(pages.end) {
+            // It was cut since: a comparison makes no file longer.
+            return Ok(Step::Stop);
+        }
         let is_last = pages.end == clone.pages.end;
-        if is_last && !clone.ends_well(state.file().size(), locked.get(target).file().size()) {
+        if is_last && !clone.ends_well(state.file().size(), own) {
             pages.end -= 1;
             slots = &slots[..slots.len() - 1];
         }
@@ -140,6 +145,10 @@ impl Files {
         let mut data = target.data_draft(locked.get(target));
         // Everything below is on the medium: the file is clean.
         let size = data.size.get().max(clone.size_up_to(pages.end));
+        assert!(
+            !clone.compares || size == data.size.get(),
+            "a comparison keeps the size"
+        );
         data.size.set(size);
         if !clone.compares {
             (data.mtime, data.ctime) = (op.time(), op.time());

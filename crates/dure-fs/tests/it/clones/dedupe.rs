@@ -115,6 +115,17 @@ fn what_is_no_pair_of_pages_is_left() {
         "the end of one of them"
     );
     assert_eq!(fs.blocks_shared(), 3);
+    // Equal to the end of the page, and longer: the other does not grow.
+    write(
+        &fs,
+        "long",
+        0,
+        &[&[5; 3 * 4096 + 7][..], &[0; 4089]].concat(),
+    );
+    write(&fs, "short", 0, &[5; 3 * 4096 + 7]);
+    assert_eq!(dedupe(&fs, ("long", 0), ("short", 0), 4 * P), same(3 * P));
+    let short = fs.attributes(&file(&fs, "short")).expect("attributes");
+    assert_eq!(short.size, 3 * P + 7);
 }
 
 /// Holds back the end of one read, the one that is told.

@@ -78,6 +78,8 @@ pub struct History {
     slots: BTreeMap<u8, Id>,
     /// Numbers of the snapshots that there are.
     pub snapshots: BTreeSet<u8>,
+    /// Numbers of all that there were: one name is one snapshot in a history.
+    pub taken: BTreeSet<u8>,
     next: Id,
 }
 
@@ -95,6 +97,7 @@ impl Default for History {
             last: BTreeMap::new(),
             slots: BTreeMap::new(),
             snapshots: BTreeSet::new(),
+            taken: BTreeSet::new(),
             next: ROOT + 1,
         }
     }
@@ -196,7 +199,10 @@ impl History {
         match step {
             Step::Call(call) => self.call(number, call),
             Step::Open(slot, path) => self.open(*slot, path),
-            Step::Snapshot(number) => drop(self.snapshots.insert(*number)),
+            Step::Snapshot(number) => {
+                self.snapshots.insert(*number);
+                self.taken.insert(*number);
+            }
             Step::DropSnapshot(number) => drop(self.snapshots.remove(number)),
             _ => {}
         }
