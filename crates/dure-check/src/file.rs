@@ -190,13 +190,18 @@ fn check_slot(context: &mut Context<'_>, walk: &mut FileWalk, slot: Slot, place:
         granule,
         slot: n,
     };
-    if clones::own(context, BlockUse::Page(ino, page), (owner, slot)) {
+    let verifies = context.options.data == Data::Verify && slot.is_written();
+    if !clones::own(context, BlockUse::Page(ino, page), (owner, slot)) {
+        if verifies {
+            data::of_shared(context, ino, page, slot);
+        }
+    } else {
         context.report.counts.blocks_data += 1;
         // Of a shared block any owner will do: that is asked when all are known.
         if !context.shared.blocks.contains_key(&block) {
             summary::expect_owner(context, block, nid, OWNER_SLOT, (granule, n));
         }
-        if context.options.data == Data::Verify && slot.is_written() {
+        if verifies {
             data::verify(context, ino, page, slot);
         }
     }

@@ -21,6 +21,8 @@ pub(super) struct Sharers {
     pub(super) second: Option<BlockUse>,
     /// Not all owners are slots with the same content: this is no clone.
     pub(super) mixed: bool,
+    /// The checksum of its content, which is not that of the first.
+    pub(super) bad: Option<u32>,
 }
 
 /// See the module.
@@ -38,7 +40,7 @@ impl SharedBlocks {
     pub(super) fn run_again(&mut self) {
         for sharers in self.blocks.values_mut() {
             sharers.found.clear();
-            (sharers.second, sharers.mixed) = (None, false);
+            (sharers.second, sharers.mixed, sharers.bad) = (None, false, None);
         }
         for block in std::mem::take(&mut self.unlisted) {
             self.blocks.entry(block).or_default();

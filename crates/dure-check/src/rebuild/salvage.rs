@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dure_block::Lba;
+use dure_block::count::Count;
 use dure_journal::format::slotted::{self, MIRRORED_BLOCKS};
 use dure_journal::format::{JournalHeader, TransactionHeader};
 use dure_journal::recovery::{COUNT_MAX, NUMBER_START_MAX};
@@ -376,6 +377,16 @@ fn apply_logs(context: &mut Context<'_>, found: &mut Salvage) {
         found
             .lost
             .push("the logs: what was written after the last checkpoint is lost".into());
+    }
+    // Their NAT entries are gone by now: a file of which no name is left either would be lost without
+    // a word.
+    let nodes = context.lost.nodes.iter();
+    let mut nodes = nodes.filter(|nid| !context.replayed.contains_key(nid));
+    if let Some(first) = nodes.next() {
+        let count = Count::of(1 + to_u64(nodes.count()), "node");
+        found.lost.push(format!(
+            "images: {count} destroyed, the first is {first}; what no name leads to leaves no other trace"
+        ));
     }
     // A crash leaves incomplete transactions too, and nothing on the medium says which ones were
     // durable.

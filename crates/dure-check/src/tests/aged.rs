@@ -70,7 +70,7 @@ fn new(mode: u32) -> NewInode {
 
 /// A volume that was used for a while: files of all kinds, made, changed and deleted, with some
 /// checkpoints between.
-fn aged(seed: u64, journals: u32) -> Arc<RamDevice> {
+fn aged(seed: u64, journals: u32, left: Left) -> Arc<RamDevice> {
     let device = Arc::new(RamDevice::new("rebuild", VOLUME_BLOCKS));
     let options = FormatOptions {
         journals: Some(journals),
@@ -78,6 +78,9 @@ fn aged(seed: u64, journals: u32) -> Arc<RamDevice> {
     };
     FileSystem::format(share(Arc::clone(&device)), &options).unwrap();
     let fs = mount(&device);
+    if left == Left::Kept {
+        fs.switch_quotas_on().unwrap();
+    }
     let mut draw = Draw(seed);
     let mut directories = vec![fs.root().unwrap()];
     for n in 0..30_u64 {
@@ -93,6 +96,9 @@ fn aged(seed: u64, journals: u32) -> Arc<RamDevice> {
             made.push((parent.clone(), name.clone()));
             age(&fs, parent, name.as_bytes(), &mut draw);
         }
+        if left == Left::Kept {
+            keep(&fs, &made, round);
+        }
         for (parent, name) in made {
             if draw.below(3) == 0 {
                 fs.unlink(&parent, name.as_bytes()).unwrap();
@@ -103,6 +109,30 @@ fn aged(seed: u64, journals: u32) -> Arc<RamDevice> {
     drop(directories);
     fs.close().unwrap();
     device
+}
+
+/// Clones some files, which then change or go, and takes snapshots; the first is deleted again.
+fn keep(fs: &FileSystem, made: &[(InodeRef, String)], round: u64) {
+    for (n, (parent, name)) in made.iter().enumerate().step_by(6) {
+        let file = fs.lookup(parent, name.as_bytes()).unwrap().unwrap();
+        let attributes = fs.attributes(&file).unwrap();
+        if attributes.kind == FileKind::File {
+            let own = NewInode {
+                uid: u32::try_from(n % 3).unwrap(),
+                ..new(0o100_600)
+            };
+            let clone = [name.as_bytes(), b" cloned"].concat();
+            let clone = fs.create(parent, &clone, &own).unwrap();
+            let all = fs.clone_range((&file, 0), (&clone, 0), attributes.size);
+            assert_eq!(all.unwrap(), attributes.size);
+            fs.write(&file, 3000, b"after the clone", Stamp::Set)
+                .unwrap();
+        }
+    }
+    fs.create_snapshot(&format!("round {round}")).unwrap();
+    if round == 1 {
+        fs.delete_snapshot("round 0").unwrap();
+    }
 }
 
 fn age(fs: &FileSystem, parent: &InodeRef, name: &[u8], draw: &mut Draw) {
@@ -273,6 +303,8 @@ pub(super) enum Left {
     Dirty,
     /// Unmounted without a free block.
     Full,
+    /// Unmounted, with snapshots, clones and quotas.
+    Kept,
 }
 
 /// A volume, its files, and which blocks are whose.
@@ -290,10 +322,10 @@ pub(super) struct Base {
 }
 
 pub(super) fn base(seed: u64, journals: u32, left: Left) -> Base {
-    let device = aged(seed, journals);
+    let device = aged(seed, journals, left);
     let before = seen(&device);
     let image = match left {
-        Left::Clean => device.snapshot(),
+        Left::Clean | Left::Kept => device.snapshot(),
         Left::Dirty => use_on(&device, seed),
         Left::Full => fill(&device),
     };

@@ -7,15 +7,20 @@ use dure_store::units::{BLOCK_BYTES, BlockNo, Nid};
 use super::disk::lines;
 use super::repairs::SAFE;
 use super::volume::{TestVolume, page, place::*};
-use crate::{Issue, IssueKind};
+use crate::{CheckOptions, Data, Issue, IssueKind};
 
 /// A volume with a page of two files in one block, and no list.
 fn cloned() -> TestVolume {
+    cloned_in().0
+}
+
+/// The same, and the block.
+fn cloned_in() -> (TestVolume, u64) {
     let mut volume = TestVolume::new();
     volume.layout.superblock = volume.layout.superblock.with(CLONES);
     let block = volume.written(BIG, LEAF, 3, 11);
     name(&mut volume, block, page(11));
-    volume
+    (volume, block)
 }
 
 /// Lets a file name a block as if it had this content.
@@ -67,4 +72,25 @@ fn what_slots_with_the_same_content_share_with_nothing_else_is_a_clone() {
         assert!(!report.is_sound(), "{:?}", lines(&report));
         assert_eq!(disk.issues(), found);
     }
+}
+
+/// Regression: of a destroyed block that two files share only the file that came first was named.
+#[test]
+fn each_file_with_a_page_in_a_destroyed_block_is_named() {
+    let (volume, block) = cloned_in();
+    let disk = volume.write();
+    assert!(disk.check_with(&SAFE).is_sound());
+    let options = CheckOptions {
+        data: Data::Verify,
+        ..CheckOptions::default()
+    };
+    assert!(disk.check_with(&options).is_sound());
+    disk.damage(block, |block| block[5] ^= 1);
+    let report = disk.check_with(&options);
+    let named = report.issues().iter().map(|issue| match issue.kind {
+        IssueKind::DataChecksum { ino, block: at, .. } if at == block => ino,
+        ref other => panic!("{other}"),
+    });
+    let named: Vec<_> = named.collect();
+    assert!(named.len() == 2 && named[0] != named[1], "{named:?}");
 }

@@ -145,7 +145,7 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 /// Bases, and the seeds of cases on them.
-fn cases(some: u64) -> ([Base; 4], std::ops::Range<u64>) {
+fn cases(some: u64) -> ([Base; 5], std::ops::Range<u64>) {
     let cases = setting("DURE_REPAIR_CASES").unwrap_or(some);
     let from = setting("DURE_REPAIR_SEED").unwrap_or(1);
     let bases = [
@@ -153,16 +153,17 @@ fn cases(some: u64) -> ([Base; 4], std::ops::Range<u64>) {
         base(12, 4, Left::Clean),
         base(13, 4, Left::Dirty),
         base(14, 2, Left::Full),
+        base(15, 2, Left::Kept),
     ];
     (bases, from..from + cases)
 }
 
 #[test]
 fn what_no_destroyed_block_belonged_to_is_there_again() {
-    let (bases, seeds) = cases(amount::either(8, 24));
+    let (bases, seeds) = cases(amount::either(10, 30));
     let mut table: BTreeMap<(Left, &str), [usize; 4]> = BTreeMap::new();
     for seed in seeds {
-        let case = Case::new(&bases[to_usize(seed % 4)], seed);
+        let case = Case::new(&bases[to_usize(seed % 5)], seed);
         let done = run(&case);
         let (whole, lost) = done.unwrap_or_default();
         let row = table.entry((case.base.left, case.what)).or_default();
@@ -189,10 +190,10 @@ fn named_blocks(device: &Arc<RamDevice>) -> BTreeSet<u64> {
 /// much as the first would have.
 #[test]
 fn a_rebuild_that_is_cut_off_is_done_again() {
-    let (bases, seeds) = cases(amount::either(4, 8));
+    let (bases, seeds) = cases(amount::either(5, 10));
     let mut states = 0;
     for seed in seeds {
-        let case = Case::new(&bases[to_usize(seed % 4)], seed);
+        let case = Case::new(&bases[to_usize(seed % 5)], seed);
         let image = case.device.snapshot();
         let named = named_blocks(&case.device);
         let record = RecordDevice::new(share(Arc::clone(&case.device)));
