@@ -209,6 +209,11 @@ impl Space {
         self.available.take(core, u64::from(blocks), class)
     }
 
+    /// Free blocks that nobody has reserved, those set aside too. Looks at the counts of all cores.
+    pub(crate) fn unreserved(&self) -> u64 {
+        self.available.normal() + self.available.kept() + self.available.promised()
+    }
+
     /// Keeps `blocks` blocks for operations of class `Promised`, in place of as many as before: free
     /// ones now, as far as there are, and those that come back. Returns how many there are now.
     pub fn promise(&self, blocks: u64) -> u64 {

@@ -132,6 +132,9 @@ pub struct Store {
     projects: AtomicBool,
     /// Lets one task at a time take free blocks to trim them.
     trims: TrimGate,
+    /// Unreserved blocks when a task last gave up to wait for more; `u64::MAX`: never. Only a task that
+    /// gets ENOSPC writes it.
+    stuck_at: AtomicU64,
     /// Set once, when what uses the store is complete.
     above: OnceLock<Box<dyn Above>>,
 }

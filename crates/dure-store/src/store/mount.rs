@@ -414,6 +414,7 @@ impl Mount {
             inodes_found,
             projects: AtomicBool::new(projects),
             trims: TrimGate::default(),
+            stuck_at: AtomicU64::new(u64::MAX),
             above: OnceLock::new(),
         };
         // A read-only mount keeps the recovered nodes in memory, dirty for ever, so never evicted.

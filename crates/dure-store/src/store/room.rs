@@ -12,7 +12,9 @@
 //! blocks as it takes ([`OpClass::Rewrite`], [`OpClass::Delete`]) waits for tasks that hold kept
 //! blocks: each of them gives its blocks back, or makes them come back with the next commit and
 //! checkpoint, without waiting for another task. Write-back reserves as `Delete`, and only the other
-//! classes ask for write-back, so it never asks for itself.
+//! classes ask for write-back, so it never asks for itself. Where snapshots or clones need the
+//! old blocks nothing comes back: then the wait ends when round after round nobody has taken or given
+//! a block, and a rewrite does not begin it again before somebody has.
 //!
 //! **On a crash** reservations are gone; the blocks are free.
 
@@ -20,6 +22,7 @@ use std::cell::OnceCell;
 use std::time::Duration;
 
 use dure_journal::Stall;
+use dure_sync::atomic::Ordering;
 use dure_sync::{CoreId, clock, thread};
 
 use super::Store;
@@ -29,6 +32,8 @@ use crate::space::{OpClass, SharedClaim};
 
 /// Rounds of making room for an operation that frees as many blocks as it takes.
 const ROUNDS_MAX: u32 = 500;
+/// Rounds in a row in which nobody takes or gives a block: nobody will.
+const STILL_ROUNDS_MAX: u32 = 20;
 /// Rounds without a pause between them.
 const ROUNDS_AT_ONCE: u32 = 4;
 /// Pause between two later rounds.
@@ -81,15 +86,34 @@ impl Store {
             OpClass::Rewrite | OpClass::Delete => ROUNDS_MAX,
         };
         let _no_trim = self.trims.shut();
+        let reserve = || self.space.reserve(core, blocks, class);
+        let (mut before, mut still) = (None, 0);
         for round in 0..rounds {
             if round >= ROUNDS_AT_ONCE {
                 thread::sleep(PAUSE);
             }
-            if self.free_once(class, &|| self.space.reserve(core, blocks, class))? {
+            if self.free_once(class, &reserve)? {
                 return Ok(true);
+            }
+            if !self.keeps_old_blocks() {
+                continue;
+            }
+            let now = self.space.unreserved();
+            still = if before == Some(now) { still + 1 } else { 0 };
+            before = Some(now);
+            // Relaxed: a hint; who misses it waits for some rounds more.
+            let known = class == OpClass::Rewrite && self.stuck_at.load(Ordering::Relaxed) == now;
+            if known || still >= STILL_ROUNDS_MAX {
+                self.stuck_at.store(now, Ordering::Relaxed);
+                break;
             }
         }
         Ok(false)
+    }
+
+    /// Whether a page that is written again may leave its old block to a snapshot or a clone.
+    fn keeps_old_blocks(&self) -> bool {
+        self.space.may_share() || !self.snapshots.is_empty()
     }
 
     /// Each way to free blocks, until `reserve` has found some.

@@ -56,6 +56,46 @@ fn write_page(fs: &FileSystem, inode: &InodeRef, page: u64, life: u64) {
     assert_eq!(written.unwrap(), 4096, "page {page}, life {life}");
 }
 
+/// Regression: a rewrite on a full volume whose blocks a snapshot needs made 500 checkpoints, a minute
+/// on a disk, before it was refused, and so did each one after it.
+#[test]
+fn a_rewrite_that_a_snapshot_leaves_no_room_for_is_refused_soon() {
+    let world = world(4096, &MountOptions::default());
+    let fs = world.mount();
+    let inode = file(&fs);
+    let pages = 1500;
+    for page in 0..pages {
+        write_page(&fs, &inode, page, 1);
+    }
+    fs.create_snapshot("then").unwrap();
+    fill(&fs, &nth_file(&fs, 1));
+    let write = |page: u64| fs.write(&inode, page * PAGE, &page_of(page, 2), Stamp::Set);
+    let mut refused = Vec::new();
+    for page in 0..pages {
+        let before = fs.0.store.counters.checkpoints.sum();
+        match write(page) {
+            Ok(_) => fs.fsync(&inode, SyncScope::All).unwrap(),
+            Err(Error::NoSpace { .. }) => {
+                refused.push(fs.0.store.counters.checkpoints.sum() - before);
+            }
+            Err(error) => panic!("{error}"),
+        }
+        if refused.len() == 10 {
+            break;
+        }
+    }
+    assert_eq!(refused.len(), 10, "the volume was never full");
+    assert!(refused.iter().all(|rounds| *rounds < 60), "{refused:?}");
+    let soon = refused.iter().filter(|rounds| **rounds < 8).count();
+    assert!(soon >= 7, "{refused:?}");
+    let root = fs.root().unwrap();
+    fs.unlink(&root, b"file 1").unwrap();
+    fs.delete_snapshot("then").unwrap();
+    write(0).unwrap();
+    fs.close().unwrap();
+    fsck(world.device(), "full");
+}
+
 /// Takes all the room there is, page by page at the end.
 fn fill(fs: &FileSystem, inode: &InodeRef) -> u64 {
     let mut at = 0;
