@@ -6,13 +6,14 @@ use dure_store::frames::Frame;
 use dure_store::units::to_usize;
 use dure_sync::atomic::Ordering;
 
+use super::super::Page;
 use super::chunk::{CHUNK_PAGES, Chunk, bit, lowest, mask};
 use super::{GROUP_PAGES, Group, Pages};
 
 impl Pages {
     /// First dirty page in the range.
     pub(crate) fn next_dirty(&self, range: Range<u64>) -> Option<u64> {
-        if self.dirty.load(Ordering::Relaxed) == 0 {
+        if self.counts.dirty.load(Ordering::Relaxed) == 0 {
             return None;
         }
         self.next(range, Group::unclean, Chunk::dirty)
@@ -76,8 +77,8 @@ impl Pages {
             let dirty = chunk.dirty() & bit(page) != 0;
             let cheap = chunk.cheap() & bit(page) != 0;
             let frame = chunk.remove(bit(page));
-            *self.cheap.get_mut() -= u64::from(cheap);
-            *self.dirty.get_mut() -= u64::from(dirty);
+            *self.counts.cheap.get_mut() -= u64::from(cheap);
+            *self.counts.dirty.get_mut() -= u64::from(dirty);
             self.tidy_chunk(page);
             taken(frame, dirty);
             from = page + 1;
@@ -106,8 +107,9 @@ impl Pages {
     pub(crate) fn evict(&mut self, want: usize, mut taken: impl FnMut(Frame)) -> usize {
         let mut evicted = 0;
         while evicted < want {
-            let Some(page) = self.next(self.hand..u64::MAX, |_| u64::MAX, Chunk::clean) else {
-                self.hand = 0;
+            let Some(page) = self.next(self.counts.hand..u64::MAX, |_| u64::MAX, Chunk::clean)
+            else {
+                self.counts.hand = 0;
                 break;
             };
             evicted += self.evict_from_hand(page, want - evicted, &mut taken);
@@ -117,29 +119,29 @@ impl Pages {
 
     /// Whether the hand of eviction has passed all pages.
     pub(crate) fn is_swept(&self) -> bool {
-        self.hand == 0
+        self.counts.hand == 0
     }
 
     /// Takes up to `want` clean and cheap pages out, of a group at most: a look at all chunks of a
     /// large file would cost more than another page.
     pub(crate) fn evict_cheap(&mut self, want: usize, mut taken: impl FnMut(Frame)) -> usize {
         let mut evicted = 0;
-        if *self.cheap.get_mut() == 0 {
+        if *self.counts.cheap.get_mut() == 0 {
             return 0;
         }
-        let end = self.cheap_hand.saturating_add(GROUP_PAGES);
+        let end = self.counts.cheap_hand.saturating_add(GROUP_PAGES);
         while evicted < want {
-            let range = self.cheap_hand..end;
+            let range = self.counts.cheap_hand..end;
             let Some(page) = self.next(range, |_| u64::MAX, Chunk::clean_and_cheap) else {
                 // Behind the last page the hand begins anew.
                 let more = self.next_present(end..u64::MAX);
-                self.cheap_hand = more.map_or(0, |page| page - page % CHUNK_PAGES);
+                self.counts.cheap_hand = more.map_or(0, |page| page - page % CHUNK_PAGES);
                 break;
             };
             let chunk = self.chunk_mut(page).expect("a page was found in it");
             let victims = lowest(chunk.clean_and_cheap(), want - evicted);
             evicted += self.take_pages(page, victims, &mut taken);
-            self.cheap_hand = page;
+            self.counts.cheap_hand = page;
         }
         evicted
     }
@@ -147,7 +149,7 @@ impl Pages {
     /// Takes all clean and cheap pages out; returns how many.
     pub(crate) fn remove_cheap(&mut self, mut taken: impl FnMut(Frame)) -> usize {
         let (mut from, mut removed) = (0, 0);
-        while *self.cheap.get_mut() > 0
+        while *self.counts.cheap.get_mut() > 0
             && let Some(page) = self.next(from..u64::MAX, |_| u64::MAX, Chunk::clean_and_cheap)
         {
             let chunk = self.chunk_mut(page).expect("a page was found in it");
@@ -165,15 +167,20 @@ impl Pages {
     fn evict_from_hand(&mut self, page: u64, want: usize, taken: &mut impl FnMut(Frame)) -> usize {
         let base = page - page % CHUNK_PAGES;
         let chunk = self.chunk_mut(page).expect("a clean page was found in it");
-        let clean = chunk.clean();
-        let used = chunk.referenced.get_mut();
-        let victims = lowest(clean & !*used & mask(base, page, u64::MAX), want);
-        let hand = match to_usize(victims.count_ones().into()) == want {
-            true => base + u64::from(u64::BITS - victims.leading_zeros()),
-            false => base + CHUNK_PAGES,
+        let (clean, mut victims) = (chunk.clean(), 0_u64);
+        let mut rest = chunk.present() & mask(base, page, u64::MAX);
+        while rest != 0 && to_usize(victims.count_ones().into()) < want {
+            let one = rest & rest.wrapping_neg();
+            rest &= !one;
+            let used = chunk.get_mut(one).is_some_and(Page::take_used);
+            if !used {
+                victims |= one & clean;
+            }
+        }
+        self.counts.hand = match rest {
+            0 => base + CHUNK_PAGES,
+            rest => base + u64::from(rest.trailing_zeros()),
         };
-        *used &= !mask(base, page, hand);
-        self.hand = hand;
         self.take_pages(page, victims, taken)
     }
 
@@ -187,7 +194,7 @@ impl Pages {
             taken(chunk.remove(victim));
             victims &= !victim;
         }
-        *self.cheap.get_mut() -= u64::from(cheap);
+        *self.counts.cheap.get_mut() -= u64::from(cheap);
         self.tidy_chunk(page);
         to_usize(count.into())
     }
