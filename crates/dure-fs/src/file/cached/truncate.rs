@@ -40,7 +40,6 @@ impl Files {
         let _held = inode.lock_writeback();
         self.finish_cut(inode)?;
         {
-            // Longer files are written to as a rule.
             let mut state = self.lock_exclusive(inode);
             if size > state.file().size() || self.is_end(inode, &state, size)? {
                 state.file_mut().set_size(inode.state().seek_hint(), size);

@@ -15,8 +15,8 @@ pub(crate) struct Page {
     /// CLOCK's bit. Set by tasks that read or write the page, taken by eviction; Relaxed: a hint.
     used: AtomicBool,
     /// As the bit of its chunk, for tasks that overwrite it: they read no word that tasks in other
-    /// pages write.
-    dirty: AtomicBool,
+    /// pages write. Release and Acquire: who sees it sees that it is counted.
+    pub(super) dirty: AtomicBool,
 }
 
 impl Page {
@@ -59,23 +59,6 @@ impl Page {
     /// exclusively.
     pub(super) fn take_used(&mut self) -> bool {
         std::mem::take(self.used.get_mut())
-    }
-
-    /// Whether it is dirty.
-    pub(super) fn is_dirty(&self) -> bool {
-        // Acquire: pairs with the Release in `set_dirty`; who sees it sees that it is counted.
-        self.dirty.load(Ordering::Acquire)
-    }
-
-    /// It has become dirty, and is counted.
-    pub(super) fn set_dirty(&self) {
-        // Release: pairs with the Acquire in `is_dirty`.
-        self.dirty.store(true, Ordering::Release);
-    }
-
-    /// A write-back takes it. The caller holds the file exclusively.
-    pub(super) fn set_clean(&mut self) {
-        *self.dirty.get_mut() = false;
     }
 
     /// Its bytes, for a caller that holds the file exclusively.

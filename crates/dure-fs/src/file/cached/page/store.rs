@@ -144,20 +144,14 @@ impl PageStore {
     }
 }
 
-/// What a [`PageStore`] with pages has.
+/// What a [`PageStore`] with pages has. In this order: tasks that find a page do not read the counts.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Pages {
+    /// Pages from 64 on, by page / 4096.
+    groups: BTreeMap<u64, Box<Group>>,
     /// Pages 0..64.
     first: Chunk,
-    /// The others, by page / 4096.
-    groups: BTreeMap<u64, Box<Group>>,
-    counts: Counts,
-}
-
-/// On a line of its own: tasks that find a page do not read it.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Counts {
     /// As the bits of dirty pages.
     dirty: AtomicU64,
     writing: u64,
@@ -173,15 +167,13 @@ struct Counts {
 impl Pages {
     const fn new() -> Pages {
         Pages {
-            first: Chunk::new(),
             groups: BTreeMap::new(),
-            counts: Counts {
-                dirty: AtomicU64::new(0),
-                writing: 0,
-                cheap: AtomicU64::new(0),
-                hand: 0,
-                cheap_hand: 0,
-            },
+            first: Chunk::new(),
+            dirty: AtomicU64::new(0),
+            writing: 0,
+            cheap: AtomicU64::new(0),
+            hand: 0,
+            cheap_hand: 0,
         }
     }
 
@@ -204,12 +196,12 @@ impl Pages {
     /// Pages that wait for write-back.
     #[cfg(test)]
     pub(crate) fn dirty(&self) -> u64 {
-        self.counts.dirty.load(Ordering::Relaxed)
+        self.dirty.load(Ordering::Relaxed)
     }
 
     /// Pages that wait for write-back or are in one; twice if they are both.
     pub(crate) fn unclean(&self) -> u64 {
-        self.counts.dirty.load(Ordering::Relaxed) + self.counts.writing
+        self.dirty.load(Ordering::Relaxed) + self.writing
     }
 
     /// Whether no page waits for write-back or is in one.
@@ -300,7 +292,7 @@ impl Pages {
     #[inline]
     pub(crate) fn get_dirty(&self, page: u64) -> Option<&Page> {
         let found = self.chunk(page)?.get(bit(page))?;
-        if !found.is_dirty() {
+        if !found.dirty.load(Ordering::Acquire) {
             return None;
         }
         found.touch();
@@ -327,7 +319,7 @@ impl Pages {
 
     /// Whether a write-back has taken pages.
     pub(crate) fn any_writing(&self) -> bool {
-        self.counts.writing > 0
+        self.writing > 0
     }
 
     /// What a write to pages `range` lacks.
@@ -370,9 +362,9 @@ impl Pages {
         let (chunk, found) = found.expect("only a present page can become dirty");
         // The count first: a task that finds the page dirty may return, and an fsync that it makes
         // then must not find the file clean. AcqRel: a task that sees the bit sees the count.
-        self.counts.dirty.fetch_add(1, Ordering::Relaxed);
+        self.dirty.fetch_add(1, Ordering::Relaxed);
         if chunk.dirty.fetch_or(bit(page), Ordering::AcqRel) & bit(page) != 0 {
-            self.counts.dirty.fetch_sub(1, Ordering::Relaxed);
+            self.dirty.fetch_sub(1, Ordering::Relaxed);
             return false;
         }
         if let Some(group) = self.groups.get(&(page / GROUP_PAGES)) {
@@ -382,7 +374,7 @@ impl Pages {
                 group.unclean.fetch_or(chunk, Ordering::Relaxed);
             }
         }
-        found.set_dirty();
+        found.dirty.store(true, Ordering::Release);
         true
     }
 
@@ -399,9 +391,9 @@ impl Pages {
         *chunk.dirty.get_mut() &= !bit(page);
         chunk.writing |= bit(page);
         let taken = chunk.get_mut(bit(page));
-        taken.expect("a dirty page is present").set_clean();
-        *self.counts.dirty.get_mut() -= 1;
-        self.counts.writing += 1;
+        *taken.expect("a dirty page is present").dirty.get_mut() = false;
+        *self.dirty.get_mut() -= 1;
+        self.writing += 1;
     }
 
     /// A page that the write-back has taken and no task has changed since, to be copied.
@@ -434,7 +426,7 @@ impl Pages {
         );
         chunk.writing &= !bit(page);
         let clean = chunk.unclean() == 0;
-        self.counts.writing -= 1;
+        self.writing -= 1;
         if clean && let Some(group) = self.groups.get_mut(&(page / GROUP_PAGES)) {
             *group.unclean.get_mut() &= !(1 << (page / CHUNK_PAGES % 64));
         }
@@ -445,8 +437,8 @@ impl Pages {
     pub(crate) fn set_cheap(&self, page: u64, cheap: bool) {
         let chunk = self.chunk(page).expect("a page that is present");
         match (chunk.set_cheap(bit(page), cheap), cheap) {
-            (false, true) => drop(self.counts.cheap.fetch_add(1, Ordering::Relaxed)),
-            (true, false) => drop(self.counts.cheap.fetch_sub(1, Ordering::Relaxed)),
+            (false, true) => drop(self.cheap.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(self.cheap.fetch_sub(1, Ordering::Relaxed)),
             _ => {}
         }
     }

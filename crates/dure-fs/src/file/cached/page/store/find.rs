@@ -13,7 +13,7 @@ use super::{GROUP_PAGES, Group, Pages};
 impl Pages {
     /// First dirty page in the range.
     pub(crate) fn next_dirty(&self, range: Range<u64>) -> Option<u64> {
-        if self.counts.dirty.load(Ordering::Relaxed) == 0 {
+        if self.dirty.load(Ordering::Relaxed) == 0 {
             return None;
         }
         self.next(range, Group::unclean, Chunk::dirty)
@@ -77,8 +77,8 @@ impl Pages {
             let dirty = chunk.dirty() & bit(page) != 0;
             let cheap = chunk.cheap() & bit(page) != 0;
             let frame = chunk.remove(bit(page));
-            *self.counts.cheap.get_mut() -= u64::from(cheap);
-            *self.counts.dirty.get_mut() -= u64::from(dirty);
+            *self.cheap.get_mut() -= u64::from(cheap);
+            *self.dirty.get_mut() -= u64::from(dirty);
             self.tidy_chunk(page);
             taken(frame, dirty);
             from = page + 1;
@@ -107,9 +107,8 @@ impl Pages {
     pub(crate) fn evict(&mut self, want: usize, mut taken: impl FnMut(Frame)) -> usize {
         let mut evicted = 0;
         while evicted < want {
-            let Some(page) = self.next(self.counts.hand..u64::MAX, |_| u64::MAX, Chunk::clean)
-            else {
-                self.counts.hand = 0;
+            let Some(page) = self.next(self.hand..u64::MAX, |_| u64::MAX, Chunk::clean) else {
+                self.hand = 0;
                 break;
             };
             evicted += self.evict_from_hand(page, want - evicted, &mut taken);
@@ -119,29 +118,29 @@ impl Pages {
 
     /// Whether the hand of eviction has passed all pages.
     pub(crate) fn is_swept(&self) -> bool {
-        self.counts.hand == 0
+        self.hand == 0
     }
 
     /// Takes up to `want` clean and cheap pages out, of a group at most: a look at all chunks of a
     /// large file would cost more than another page.
     pub(crate) fn evict_cheap(&mut self, want: usize, mut taken: impl FnMut(Frame)) -> usize {
         let mut evicted = 0;
-        if *self.counts.cheap.get_mut() == 0 {
+        if *self.cheap.get_mut() == 0 {
             return 0;
         }
-        let end = self.counts.cheap_hand.saturating_add(GROUP_PAGES);
+        let end = self.cheap_hand.saturating_add(GROUP_PAGES);
         while evicted < want {
-            let range = self.counts.cheap_hand..end;
+            let range = self.cheap_hand..end;
             let Some(page) = self.next(range, |_| u64::MAX, Chunk::clean_and_cheap) else {
                 // Behind the last page the hand begins anew.
                 let more = self.next_present(end..u64::MAX);
-                self.counts.cheap_hand = more.map_or(0, |page| page - page % CHUNK_PAGES);
+                self.cheap_hand = more.map_or(0, |page| page - page % CHUNK_PAGES);
                 break;
             };
             let chunk = self.chunk_mut(page).expect("a page was found in it");
             let victims = lowest(chunk.clean_and_cheap(), want - evicted);
             evicted += self.take_pages(page, victims, &mut taken);
-            self.counts.cheap_hand = page;
+            self.cheap_hand = page;
         }
         evicted
     }
@@ -149,7 +148,7 @@ impl Pages {
     /// Takes all clean and cheap pages out; returns how many.
     pub(crate) fn remove_cheap(&mut self, mut taken: impl FnMut(Frame)) -> usize {
         let (mut from, mut removed) = (0, 0);
-        while *self.counts.cheap.get_mut() > 0
+        while *self.cheap.get_mut() > 0
             && let Some(page) = self.next(from..u64::MAX, |_| u64::MAX, Chunk::clean_and_cheap)
         {
             let chunk = self.chunk_mut(page).expect("a page was found in it");
@@ -177,7 +176,7 @@ impl Pages {
                 victims |= one & clean;
             }
         }
-        self.counts.hand = match rest {
+        self.hand = match rest {
             0 => base + CHUNK_PAGES,
             rest => base + u64::from(rest.trailing_zeros()),
         };
@@ -194,7 +193,7 @@ impl Pages {
             taken(chunk.remove(victim));
             victims &= !victim;
         }
-        *self.counts.cheap.get_mut() -= u64::from(cheap);
+        *self.cheap.get_mut() -= u64::from(cheap);
         self.tidy_chunk(page);
         to_usize(count.into())
     }
