@@ -55,18 +55,6 @@ impl SequenceCount {
         self.0.load(Ordering::Relaxed) == seen.0
     }
 
-    /// Like `is_still`, for bytes that had no count when the copy began: a writer creates one
-    /// before it changes them. `now` returns it, if there is one.
-    #[inline]
-    #[must_use]
-    pub fn has_not_begun<'v>(now: impl FnOnce() -> Option<&'v SequenceCount>) -> bool {
-        // Acquire: as in `is_still`; after it, a count that was created before the change is
-        // visible.
-        fence(Ordering::Acquire);
-        // Relaxed: the fence orders it after the copies.
-        now().is_none_or(|count| count.0.load(Ordering::Relaxed) == 0)
-    }
-
     /// Returns what `copy` makes of the bytes as they are at one moment. Waits some microseconds
     /// for changes to end. Returns `None` if they take longer, or if each of a few copies raced
     /// with a change: more copies would cost more than a lock, to the reader and to the writer.

@@ -258,11 +258,11 @@ impl Act {
         (0..LAST).all(|round| self.at(side, round) == self.at(side, LAST))
     }
 
-    /// The paths the call names in the last round.
-    pub(super) fn paths(&self) -> Vec<String> {
+    /// The paths the call names in a round.
+    pub(super) fn paths(&self, round: u64) -> Vec<String> {
         let mut operation = self.operation.clone();
         let own = paths_mut(&mut operation);
-        let mut paths: Vec<String> = own.into_iter().map(|path| path_at(path, LAST)).collect();
+        let mut paths: Vec<String> = own.into_iter().map(|path| path_at(path, round)).collect();
         if matches!(
             self.operation,
             Operation::SetXattr { .. } | Operation::GetXattr { .. }

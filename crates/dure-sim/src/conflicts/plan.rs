@@ -6,7 +6,7 @@
 //! calls that change the times of one inode do. What `fsync` promises counts as its answer, so it
 //! does not commute with a change of its file.
 
-use super::act::{Act, JOINT, LAST, ROUNDS, Side};
+use super::act::{Act, JOINT, LAST, Side};
 use super::scene;
 use crate::model::{ModelFs, Node, Operation, Outcome, Step, Who};
 
@@ -121,10 +121,10 @@ impl Planner<'_> {
     }
 
     /// Fills the caches: each core looks a few times at what its call will name.
-    fn look(&mut self) {
+    fn look(&mut self, round: u64) {
         for _ in 0..3 {
             for side in SIDES {
-                let paths = self.act(side).paths();
+                let paths = self.act(side).paths(round);
                 let looks = paths.into_iter().map(|path| Operation::Stat {
                     path,
                     follow: false,
@@ -136,6 +136,7 @@ impl Planner<'_> {
 
     fn rehearse(&mut self, round: u64) {
         let steps = self.prepare(round);
+        self.look(round);
         let together = commute(&self.model, &steps[0], &steps[1]);
         let both = steps.map(|step| self.planned(step));
         if together {
@@ -167,8 +168,8 @@ pub(super) fn plan(made: &Made, first: &Act, second: &Act) -> Option<Plan> {
     for turn in 0..if again { REPEATS } else { LAST } {
         planner.rehearse(turn % LAST);
     }
-    let steps = planner.prepare(ROUNDS - 1);
-    planner.look();
+    let steps = planner.prepare(LAST);
+    planner.look(LAST);
     if !commute(&planner.model, &steps[0], &steps[1]) {
         return None;
     }

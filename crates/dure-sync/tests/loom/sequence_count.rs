@@ -1,8 +1,8 @@
 //! Orderings of versions: what a reader copied counts only if it was whole. It is the way of the
 //! pages of a file and of the granules of a node; words stand for their bytes.
 
-use dure_sync::atomic::{AtomicU64, Ordering};
-use dure_sync::{Arc, OnceLock, SequenceCount, Weaken, thread};
+use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use dure_sync::{Arc, SequenceCount, Weaken, thread};
 
 use super::{BOTH, check, explore_with};
 
@@ -114,35 +114,41 @@ fn version_changes_follow_each_other() {
     super::canaries(|| explore_with(2, changers_meet), BOTH);
 }
 
-/// A page whose version is made by the first who changes it beside others.
-fn reader_meets_first_change() {
-    struct Late {
-        version: OnceLock<SequenceCount>,
-        words: [AtomicU64; 2],
+/// Two tasks make one page of a file dirty. What each may do next is an fsync, which must not find
+/// the file clean.
+fn page_becomes_dirty() {
+    #[derive(Default)]
+    struct File {
+        dirty: AtomicU64,
+        chunk: AtomicU64,
+        page: AtomicBool,
     }
-    let page = Arc::new(Late {
-        version: OnceLock::new(),
-        words: [AtomicU64::new(0), AtomicU64::new(0)],
-    });
-    let other = Arc::clone(&page);
-    let writer = thread::spawn("writer", move || {
-        other.version.get_or_init(SequenceCount::new).change(|| {
-            for word in &other.words {
-                // Relaxed: copies order nothing.
-                word.store(1, Ordering::Relaxed);
+    fn write(file: &File) {
+        if !file.page.load(Ordering::Acquire) {
+            // Relaxed: a count, published by what follows.
+            file.dirty.fetch_add(1, Ordering::Relaxed);
+            if file.chunk.fetch_or(1, Ordering::AcqRel) == 0 {
+                file.page.store(true, Ordering::Release);
+            } else {
+                file.dirty.fetch_sub(1, Ordering::Relaxed);
             }
-        });
-    });
-    if page.version.get().is_none() {
-        let words = [0, 1].map(|n| page.words[n].load(Ordering::Relaxed));
-        if SequenceCount::has_not_begun(|| page.version.get()) {
-            assert_eq!(words, [0, 0], "a change that nobody noticed");
         }
+        let dirty = file.dirty.load(Ordering::Relaxed);
+        assert_ne!(dirty, 0, "a write that an fsync would miss");
     }
+    let file = Arc::new(File::default());
+    let other = Arc::clone(&file);
+    let writer = thread::spawn("writer", move || write(&other));
+    write(&file);
     writer.join().unwrap();
+    assert_eq!(
+        file.dirty.load(Ordering::Relaxed),
+        1,
+        "one block for the page"
+    );
 }
 
 #[test]
-fn version_of_a_page_is_made_before_its_first_change() {
-    check(reader_meets_first_change, BOTH);
+fn version_of_dirty_pages_is_counted_first() {
+    check(page_becomes_dirty, BOTH);
 }

@@ -40,7 +40,7 @@ impl Files {
         let _held = inode.lock_writeback();
         self.finish_cut(inode)?;
         {
-            let mut state = inode.state().write();
+            let mut state = self.lock_exclusive(inode);
             if size > state.file().size() || self.is_end(inode, &state, size)? {
                 state.file_mut().set_size(inode.state().seek_hint(), size);
                 state.file().stamp(Stamp::Set, self.store.now());

@@ -333,7 +333,7 @@ impl Files {
     /// Locks the inode exclusively. If another task holds it, or cores take turns, the file is
     /// contended, and later calls take ranges.
     #[inline]
-    fn lock_exclusive<'i>(&self, inode: &'i Inode) -> Exclusive<'i> {
+    pub(super) fn lock_exclusive<'i>(&self, inode: &'i Inode) -> Exclusive<'i> {
         let unshared = inode.state().try_write();
         let found = unshared.is_none() || self.options.rules.ranges != RangeRule::WhenContended;
         let mut state = unshared.unwrap_or_else(|| inode.state().write());

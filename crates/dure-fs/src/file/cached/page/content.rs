@@ -2,16 +2,21 @@
 
 use dure_store::frames::Frame;
 use dure_store::units::BLOCK_BYTES;
-use dure_sync::{AtomicBytes, CachePadded, OnceLock, SequenceCount};
+use dure_sync::atomic::{AtomicBool, Ordering};
+use dure_sync::{AtomicBytes, SequenceCount};
 
 /// A page of a file. Its bytes may be copied from and into by several tasks at once:
 /// [`super::PageStore`] says under which locks.
 #[derive(Debug)]
 pub(crate) struct Page {
     bytes: AtomicBytes<BLOCK_BYTES>,
-    /// Sequence count of writes that run concurrently with readers. Allocated by the first such
-    /// write, on a cache line of its own: pages of files that one task uses have none.
-    version: OnceLock<Box<CachePadded<SequenceCount>>>,
+    /// Counts writes that run concurrently with readers.
+    version: SequenceCount,
+    /// CLOCK's bit. Set by tasks that read or write the page, taken by eviction; Relaxed: a hint.
+    used: AtomicBool,
+    /// As the bit of its chunk, for tasks that overwrite it: they read no word that tasks in other
+    /// pages write. Release and Acquire: who sees it sees that it is counted.
+    pub(super) dirty: AtomicBool,
 }
 
 impl Page {
@@ -25,15 +30,7 @@ impl Page {
     /// every attempt was torn: writers never paused.
     #[inline]
     pub(crate) fn load_versioned(&self, at: usize, out: &mut [u8]) -> bool {
-        let version = || self.version.get().map(|version| &***version);
-        if version().is_none() {
-            self.bytes.load(at, out);
-            if SequenceCount::has_not_begun(version) {
-                return true;
-            }
-        }
-        let made = version().expect("a write that has begun has allocated it");
-        made.read(|| self.bytes.load(at, out)).is_some()
+        self.version.read(|| self.bytes.load(at, out)).is_some()
     }
 
     /// Changes its bytes from `at` on. The caller excludes readers and writers.
@@ -46,8 +43,22 @@ impl Page {
     /// [`Page::load_versioned`].
     #[inline]
     pub(crate) fn store_versioned(&self, at: usize, bytes: &[u8]) {
-        let version = self.version.get_or_init(Box::default);
-        version.change(|| self.bytes.store(at, bytes));
+        self.version.change(|| self.bytes.store(at, bytes));
+    }
+
+    /// Notes a use.
+    #[inline]
+    pub(super) fn touch(&self) {
+        // Load first: a hot page's line stays shared among readers.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was used since it came or this was asked last. The caller holds the file
+    /// exclusively.
+    pub(super) fn take_used(&mut self) -> bool {
+        std::mem::take(self.used.get_mut())
     }
 
     /// Its bytes, for a caller that holds the file exclusively.
@@ -65,7 +76,9 @@ impl From<Frame> for Page {
     fn from(frame: Frame) -> Page {
         Page {
             bytes: AtomicBytes::from(frame.into_memory()),
-            version: OnceLock::new(),
+            version: SequenceCount::new(),
+            used: AtomicBool::new(false),
+            dirty: AtomicBool::new(false),
         }
     }
 }

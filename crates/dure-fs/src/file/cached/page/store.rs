@@ -3,7 +3,7 @@
 //! **Problem.** A file may be 100 TiB with three pages in memory, or have all of its pages there; a
 //! lookup must cost nanoseconds in both.
 //!
-//! **Structure.** Chunks of 64 pages with a bit per page and state, in rows of eight, so that a chunk
+//! **Structure.** Chunks of 64 pages with a bit per page and state, in rows of four, so that a chunk
 //! with one page is small. Chunk 0 is in place; the others hang in groups of 64 below an ordered
 //! map. Pages, rows and chunks are filled once, so any number of tasks can put pages in at once;
 //! they leave, and groups come and go, under the exclusive inode lock.
@@ -13,7 +13,7 @@
 //! and `writing` pages are present. A page that is dirty holds one reserved block (the volume's,
 //! counted by the caller that sets and takes the bit). A page that is neither dirty nor writing
 //! equals what its slot says, so it may be dropped at any time. Owner: [inode.state]; holders of
-//! the shared lock put pages in, set reference bits and copy bytes: out of pages with a check of
+//! the shared lock put pages in, note uses and copy bytes: out of pages with a check of
 //! their sequence count (or, if the file has no range lock, without), into those of ranges that
 //! they hold exclusively, which are dirty or become so before. A page in write-back that is not
 //! dirty again keeps its bytes.
@@ -38,7 +38,9 @@ const GROUP_CHUNKS: usize = 64;
 /// Pages of a group.
 const GROUP_PAGES: u64 = CHUNK_PAGES * 64;
 
+/// In this order: tasks that find a page do not read the bits.
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct Group {
     chunks: [OnceLock<Box<Chunk>>; GROUP_CHUNKS],
     /// Bit i: chunk i may have pages that are dirty or in write-back. As the bits of dirty pages.
@@ -142,13 +144,14 @@ impl PageStore {
     }
 }
 
-/// What a [`PageStore`] with pages has.
+/// What a [`PageStore`] with pages has. In this order: tasks that find a page do not read the counts.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Pages {
+    /// Pages from 64 on, by page / 4096.
+    groups: BTreeMap<u64, Box<Group>>,
     /// Pages 0..64.
     first: Chunk,
-    /// The others, by page / 4096.
-    groups: BTreeMap<u64, Box<Group>>,
     /// As the bits of dirty pages.
     dirty: AtomicU64,
     writing: u64,
@@ -164,8 +167,8 @@ pub(crate) struct Pages {
 impl Pages {
     const fn new() -> Pages {
         Pages {
-            first: Chunk::new(),
             groups: BTreeMap::new(),
+            first: Chunk::new(),
             dirty: AtomicU64::new(0),
             writing: 0,
             cheap: AtomicU64::new(0),
@@ -273,34 +276,33 @@ impl Pages {
     /// The page, if it is in memory; notes the use.
     #[inline]
     pub(crate) fn get(&self, page: u64) -> Option<&Page> {
-        let chunk = self.chunk(page)?;
-        let page_there = chunk.get(bit(page))?;
-        chunk.touch(bit(page));
-        Some(page_there)
+        let found = self.chunk(page)?.get(bit(page))?;
+        found.touch();
+        Some(found)
     }
 
     /// The page, to be changed. It must be dirty, or become so before the lock is released.
     pub(crate) fn get_mut(&mut self, page: u64) -> Option<&mut Page> {
-        let chunk = self.chunk_mut(page)?;
-        chunk.touch(bit(page));
-        chunk.get_mut(bit(page))
+        let found = self.chunk_mut(page)?.get_mut(bit(page))?;
+        found.touch();
+        Some(found)
     }
 
     /// The page if it is dirty: then its bytes may be changed without any change of state.
     #[inline]
     pub(crate) fn get_dirty(&self, page: u64) -> Option<&Page> {
-        let chunk = self.chunk(page)?;
-        if chunk.dirty() & bit(page) == 0 {
+        let found = self.chunk(page)?.get(bit(page))?;
+        if !found.dirty.load(Ordering::Acquire) {
             return None;
         }
-        chunk.touch(bit(page));
-        chunk.get(bit(page))
+        found.touch();
+        Some(found)
     }
 
     /// Whether the page is in memory.
     pub(crate) fn contains(&self, page: u64) -> bool {
         self.chunk(page)
-            .is_some_and(|chunk| chunk.present() & bit(page) != 0)
+            .is_some_and(|chunk| chunk.get(bit(page)).is_some())
     }
 
     /// Whether the page differs from its slot.
@@ -345,8 +347,9 @@ impl Pages {
 
     /// The page counts as not used yet.
     pub(crate) fn set_unused(&mut self, page: u64) {
-        if let Some(chunk) = self.chunk_mut(page) {
-            *chunk.referenced.get_mut() &= !bit(page);
+        let found = self.chunk_mut(page);
+        if let Some(found) = found.and_then(|chunk| chunk.get_mut(bit(page))) {
+            found.take_used();
         }
     }
 
@@ -354,15 +357,10 @@ impl Pages {
     /// holds the inode exclusively; or shared, and a range of the page exclusively, and no
     /// write-back has taken the page.
     pub(crate) fn set_dirty(&self, page: u64) -> bool {
-        let chunk = self
-            .chunk(page)
-            .expect("only a present page can become dirty");
-        assert_ne!(
-            chunk.present() & bit(page),
-            0,
-            "only a present page can become dirty"
-        );
-        // The count first: a task that finds the bit set may return, and an fsync that it makes
+        let chunk = self.chunk(page);
+        let found = chunk.and_then(|chunk| Some((chunk, chunk.get(bit(page))?)));
+        let (chunk, found) = found.expect("only a present page can become dirty");
+        // The count first: a task that finds the page dirty may return, and an fsync that it makes
         // then must not find the file clean. AcqRel: a task that sees the bit sees the count.
         self.dirty.fetch_add(1, Ordering::Relaxed);
         if chunk.dirty.fetch_or(bit(page), Ordering::AcqRel) & bit(page) != 0 {
@@ -371,8 +369,12 @@ impl Pages {
         }
         if let Some(group) = self.groups.get(&(page / GROUP_PAGES)) {
             let chunk = 1 << (page / CHUNK_PAGES % 64);
-            group.unclean.fetch_or(chunk, Ordering::Relaxed);
+            // Load first: the line stays shared.
+            if group.unclean() & chunk == 0 {
+                group.unclean.fetch_or(chunk, Ordering::Relaxed);
+            }
         }
+        found.dirty.store(true, Ordering::Release);
         true
     }
 
@@ -388,6 +390,8 @@ impl Pages {
         assert_eq!(chunk.writing & bit(page), 0, "a page is in two write-backs");
         *chunk.dirty.get_mut() &= !bit(page);
         chunk.writing |= bit(page);
+        let taken = chunk.get_mut(bit(page));
+        *taken.expect("a dirty page is present").dirty.get_mut() = false;
         *self.dirty.get_mut() -= 1;
         self.writing += 1;
     }

@@ -104,8 +104,10 @@ impl Files {
         let want = to_u64(within + buf.len())
             .div_ceil(BLOCK_BYTES_U64)
             .min(RUN_PAGES_MAX);
-        let is_long = mode == ReadMode::Bypass && want >= LONG_PAGES && self.store.reads_wait();
-        if (mode == ReadMode::Cached || is_long)
+        let waits = self.store.reads_wait();
+        let is_long = mode == ReadMode::Bypass && want >= LONG_PAGES && waits;
+        // Of a medium in memory nothing is read ahead.
+        if (mode == ReadMode::Cached && waits || is_long)
             && let Some(window) = self.read_ahead.find(inode.ino, page)
         {
             self.end_window(inode, &window, page);
@@ -120,7 +122,7 @@ impl Files {
             let frames = u32::try_from(pages).expect("a run has at most RUN_PAGES_MAX pages");
             let miss = Arc::default();
             // A medium in memory is not worth it, and a range must not be held while one waits.
-            let _turn = match self.store.reads_wait() && !self.options.ranges_queue {
+            let _turn = match waits && !self.options.ranges_queue {
                 true => self.misses.begin(inode.ino, page..page + pages, &miss),
                 false => None,
             };

@@ -8,19 +8,30 @@ use super::super::Page;
 
 /// Pages of a chunk.
 pub(super) const CHUNK_PAGES: u64 = 64;
-const ROWS: usize = 8;
-const ROW_PAGES: usize = 8;
+const ROWS: usize = 16;
+const ROW_PAGES: usize = 4;
+const ROW_BITS: u64 = (1 << ROW_PAGES) - 1;
 
-/// Eight neighbouring pages.
-type Row = [OnceLock<Page>; ROW_PAGES];
+/// A page, if it is there. On a line of its own: the first use of a page writes it, and a write that
+/// runs concurrently with readers.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Place(OnceLock<Page>);
+const _: () =
+    assert!(cfg!(any(dure_backend = "sim", dure_backend = "loom")) || size_of::<Place>() == 64);
 
-/// 64 neighbouring pages, bit i for page `64 * n + i`. In this order, since readers
-/// set `referenced`, and tasks that look for dirty pages read another line.
+/// Neighbouring pages.
+type Row = [Place; ROW_PAGES];
+
+/// 64 neighbouring pages, bit i for page `64 * n + i`. In this order: tasks that find a page read no
+/// word of bits, which those write that put pages in or make them dirty.
 #[derive(Debug)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(super) struct Chunk {
+    /// Rows without pages take no memory.
+    rows: [OnceLock<Box<Row>>; ROWS],
     /// Set when the page is in its row, by holders of the inode; cleared under the exclusive inode
-    /// lock. Release: publishes the page.
+    /// lock.
     present: AtomicU64,
     /// Set by holders of the exclusive inode lock, and of the shared one with the page's range;
     /// cleared under the exclusive one.
@@ -29,10 +40,6 @@ pub(super) struct Chunk {
     /// Pages that can be had again from where a read costs little. A hint: a page that has moved
     /// since keeps its bit. Relaxed.
     cheap: AtomicU64,
-    /// Rows without pages take no memory.
-    rows: [OnceLock<Box<Row>>; ROWS],
-    /// CLOCK bits. Set by readers, taken by eviction; Relaxed: hints.
-    pub(super) referenced: AtomicU64,
 }
 
 impl Default for Chunk {
@@ -50,12 +57,11 @@ fn place(bit: u64) -> (usize, usize) {
 impl Chunk {
     pub(super) const fn new() -> Chunk {
         Chunk {
+            rows: [const { OnceLock::new() }; ROWS],
             present: AtomicU64::new(0),
             dirty: AtomicU64::new(0),
             writing: 0,
             cheap: AtomicU64::new(0),
-            rows: [const { OnceLock::new() }; ROWS],
-            referenced: AtomicU64::new(0),
         }
     }
 
@@ -65,36 +71,23 @@ impl Chunk {
     }
 
     pub(super) fn get(&self, bit: u64) -> Option<&Page> {
-        if self.present() & bit == 0 {
-            return None;
-        }
         let (row, column) = place(bit);
-        self.rows[row].get()?[column].get()
+        self.rows[row].get()?[column].0.get()
     }
 
     /// The page, for the holder of the exclusive inode lock.
     pub(super) fn get_mut(&mut self, bit: u64) -> Option<&mut Page> {
         let (row, column) = place(bit);
-        self.rows[row].get_mut()?[column].get_mut()
-    }
-
-    pub(super) fn touch(&self, bit: u64) {
-        // Load first: a hot page's line stays shared among readers.
-        if self.referenced.load(Ordering::Relaxed) & bit == 0 {
-            self.referenced.fetch_or(bit, Ordering::Relaxed);
-        }
+        self.rows[row].get_mut()?[column].0.get_mut()
     }
 
     /// Puts a page in, unless another task has done so: then its frame comes back.
     pub(super) fn insert(&self, bit: u64, frame: Frame) -> Result<(), Frame> {
         let (row, column) = place(bit);
         let row = self.rows[row].get_or_init(Box::default);
-        let set = row[column].set(frame.into());
-        if self.referenced.load(Ordering::Relaxed) & bit != 0 {
-            self.referenced.fetch_and(!bit, Ordering::Relaxed);
-        }
+        let set = row[column].0.set(frame.into());
         // A task that finds the place taken says so too: it goes on with a page that is present.
-        // Release: publishes the page, AcqRel also that of another task.
+        // AcqRel: publishes the page, also that of another task.
         self.present.fetch_or(bit, Ordering::AcqRel);
         set.map_err(Page::into_frame)
     }
@@ -104,11 +97,11 @@ impl Chunk {
         let row = &mut self.rows[number];
         let page = row.get_mut().and_then(|row| {
             let slot = std::mem::take(&mut row[column]);
-            slot.into_inner()
+            slot.0.into_inner()
         });
         let present = self.present.get_mut();
         *present &= !bit;
-        if *present >> (number * ROW_PAGES) & 0xff == 0 {
+        if *present >> (number * ROW_PAGES) & ROW_BITS == 0 {
             *row = OnceLock::new();
         }
         *self.dirty.get_mut() &= !bit;

@@ -6,6 +6,7 @@ use dure_store::frames::Frame;
 use dure_store::units::to_usize;
 use dure_sync::atomic::Ordering;
 
+use super::super::Page;
 use super::chunk::{CHUNK_PAGES, Chunk, bit, lowest, mask};
 use super::{GROUP_PAGES, Group, Pages};
 
@@ -165,15 +166,20 @@ impl Pages {
     fn evict_from_hand(&mut self, page: u64, want: usize, taken: &mut impl FnMut(Frame)) -> usize {
         let base = page - page % CHUNK_PAGES;
         let chunk = self.chunk_mut(page).expect("a clean page was found in it");
-        let clean = chunk.clean();
-        let used = chunk.referenced.get_mut();
-        let victims = lowest(clean & !*used & mask(base, page, u64::MAX), want);
-        let hand = match to_usize(victims.count_ones().into()) == want {
-            true => base + u64::from(u64::BITS - victims.leading_zeros()),
-            false => base + CHUNK_PAGES,
+        let (clean, mut victims) = (chunk.clean(), 0_u64);
+        let mut rest = chunk.present() & mask(base, page, u64::MAX);
+        while rest != 0 && to_usize(victims.count_ones().into()) < want {
+            let one = rest & rest.wrapping_neg();
+            rest &= !one;
+            let used = chunk.get_mut(one).is_some_and(Page::take_used);
+            if !used {
+                victims |= one & clean;
+            }
+        }
+        self.hand = match rest {
+            0 => base + CHUNK_PAGES,
+            rest => base + u64::from(rest.trailing_zeros()),
         };
-        *used &= !mask(base, page, hand);
-        self.hand = hand;
         self.take_pages(page, victims, taken)
     }
 
