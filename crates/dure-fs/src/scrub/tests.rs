@@ -404,3 +404,32 @@ fn a_snapshot_is_not_scrubbed_by_itself() {
     let refused = then.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(()));
     assert!(matches!(refused, Err(dure_store::Error::Invalid(_))));
 }
+
+/// Else it would take its own requests for those of others, and be slow for a while after each.
+#[test]
+fn it_counts_all_that_it_asks_of_the_device_as_its_own() {
+    let (_, fs) = filled_and_mounted();
+    let volume = &fs.0;
+    let region = &volume.store.region;
+    let scrub = Scrub {
+        store: &volume.store,
+        cleaner: &volume.cleaner,
+        names: &volume.names,
+        paths: &|_, _, _| BTreeMap::new(),
+        rule: Rule::Holds,
+    };
+    let before = region.counters();
+    let mut run = Run {
+        scrub: &scrub,
+        pace: Pace::new(None, &before),
+        counts: ScrubCounts::default(),
+        found: Vec::new(),
+        known: BTreeMap::new(),
+        cursor: ScrubCursor::default(),
+        go_on: &mut |_| ControlFlow::Continue(()),
+    };
+    run.all(ScrubCursor::default()).unwrap();
+    assert_eq!(run.counts.bad, 0);
+    let made = pace::requests(&region.counters()) - pace::requests(&before);
+    assert_eq!(run.pace.own(), made);
+}
