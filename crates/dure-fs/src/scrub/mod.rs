@@ -108,8 +108,9 @@ impl Scrub<'_> {
 
     /// Blocks that a scrub from there on reads, as they are now.
     fn blocks_from(&self, from: ScrubCursor) -> u64 {
+        let each = if self.store.layout.has_copies() { 4 } else { 2 };
         let written = |stage, table| match from.stage <= stage {
-            true => 2 * self.store.written_pairs(table),
+            true => each * self.store.written_pairs(table),
             false => 0,
         };
         let segment = match from.stage {

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use dure_block::ram::RamDevice;
 use dure_block::{Device, share};
 use dure_store::format::slot::Slot;
-use dure_store::layout::FormatOptions;
+use dure_store::layout::{FormatOptions, TableCopies};
 use dure_store::packs::Table;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, BlockNo, Nid};
 use dure_sync::{Arc, clock};
@@ -16,11 +16,14 @@ use crate::file::{ReadMode, Stamp};
 use crate::inode::{InodeRef, NewInode};
 use crate::volume::{Background, FileSystem, MountOptions};
 
+mod copies;
+
 const PAGES: u64 = 700;
 
-fn device() -> Arc<dyn Device> {
+fn device(table_copies: TableCopies) -> Arc<dyn Device> {
     let device = share(Arc::new(RamDevice::new("ram", 8192)));
     let format = FormatOptions {
+        table_copies,
         journals: Some(2),
         segment_blocks: Some(64),
         ..FormatOptions::default()
@@ -40,7 +43,10 @@ fn open(device: &Arc<dyn Device>) -> FileSystem {
 
 /// `directory/file` with pages that differ, on the medium.
 fn filled() -> (Arc<dyn Device>, FileSystem) {
-    let device = device();
+    filled_on(device(TableCopies::One))
+}
+
+fn filled_on(device: Arc<dyn Device>) -> (Arc<dyn Device>, FileSystem) {
     let fs = open(&device);
     let new = |mode| NewInode {
         mode,
@@ -85,7 +91,7 @@ fn flip(fs: &FileSystem, block: BlockNo) {
     let mut bytes = [0; BLOCK_BYTES];
     region.read(block, &mut bytes).unwrap();
     bytes[1000] ^= 4;
-    region.write(block, &bytes).unwrap();
+    region.write_once(block, &bytes).unwrap();
 }
 
 /// The block of a page of the file.
