@@ -148,12 +148,20 @@ impl Layout {
         self.superblock.has(COPIES)
     }
 
+    /// The blocks that have a second copy, those of NAT and SIT, and where the copies begin.
+    #[must_use]
+    pub fn copied(&self) -> Option<(Range<u64>, u64)> {
+        let pairs = u64::from(self.nat_pairs) + u64::from(self.sit_pairs);
+        let blocks = self.nat..self.nat + 2 * pairs;
+        self.has_copies().then_some((blocks, self.copies))
+    }
+
     /// The second copy of a block of NAT or SIT, if it has one.
     #[must_use]
     pub fn copy_of(&self, block: BlockNo) -> Option<BlockNo> {
-        let pairs = u64::from(self.nat_pairs) + u64::from(self.sit_pairs);
-        let within = block.0.checked_sub(self.nat)?;
-        (self.has_copies() && within < 2 * pairs).then(|| BlockNo(self.copies + within))
+        let (blocks, copies) = self.copied()?;
+        let has = blocks.contains(&block.0);
+        has.then(|| BlockNo(copies + block.0 - blocks.start))
     }
 
     fn validate(&self) -> Result<()> {

@@ -11,6 +11,7 @@
 //! sectors; one in persistent memory is durable when the write returns.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use dure_block::{
     BLOCK_BYTES, Bio, BlockBuf, Counters, Device, LateRequest, LateWatch, Lba, Media, NodeCounters,
@@ -20,7 +21,6 @@ use dure_journal::LogMedium;
 use dure_sync::atomic::{AtomicU64, Ordering};
 use dure_sync::{Arc, CachePadded, Mutex, MutexGuard, Topology, clock};
 
-use crate::layout::Layout;
 use crate::ranks::SUBMITTING;
 use crate::units::BlockNo;
 
@@ -282,9 +282,12 @@ impl Region {
         Ok(())
     }
 
-    /// From now on blocks of which the layout has a second copy are written twice.
-    pub fn write_twice(&self, layout: &Layout) {
-        self.twice.begin(layout);
+    /// From now on these blocks are written twice, also from block `copies` on; none if there are none.
+    /// What was said first counts.
+    pub fn write_twice(&self, copied: Option<(Range<u64>, u64)>) {
+        if let Some((blocks, copies)) = copied {
+            self.twice.begin(&blocks, copies);
+        }
     }
 
     /// The second copy of this block, if it has one.

@@ -11,11 +11,11 @@
 //! a slot that does not count, or a copy that was written anew while the other was whole.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use dure_block::BLOCK_BYTES;
 use dure_sync::{Mutex, OnceLock};
 
-use crate::layout::Layout;
 use crate::ranks::DAMAGED;
 use crate::units::{BLOCK_BYTES_U64, BlockNo, to_u64, to_usize};
 
@@ -47,14 +47,13 @@ impl Twice {
         again
     }
 
-    pub(super) fn begin(&self, layout: &Layout) {
-        if layout.has_copies() {
-            self.place.get_or_init(|| Place {
-                first: layout.nat,
-                blocks: 2 * (u64::from(layout.nat_pairs) + u64::from(layout.sit_pairs)),
-                copies: layout.copies,
-            });
-        }
+    /// These blocks have copies, from block `copies` on.
+    pub(super) fn begin(&self, blocks: &Range<u64>, copies: u64) {
+        self.place.get_or_init(|| Place {
+            first: blocks.start,
+            blocks: blocks.end - blocks.start,
+            copies,
+        });
     }
 
     /// Whether there are such blocks.

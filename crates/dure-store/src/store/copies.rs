@@ -1,7 +1,7 @@
 //! Copies of NAT and SIT that are damaged are written anew.
 //!
 //! **Structure.** A mount and a checkpoint write what reads have noted; a scrub writes what it finds.
-//! **Invariants.** The checkpoint lock is held from the look at both copies to the flush, so the slot
+//! **Invariants.** The checkpoint lock is held from the look at both copies to the write, so the slot
 //! that counts is the same. One copy is written, when the other verifies: the first that does counts.
 //! Race without the lock: a scrub reads a good copy; two checkpoints write other content to the same
 //! slot; the scrub writes what it read over that. **Crash.** A torn write is of a copy that was damaged
@@ -76,25 +76,26 @@ impl Store {
     pub(super) fn mend_copy(&self, pair: PairIndex) -> Result<bool> {
         self.check_writable()?;
         let state = self.lock_checkpoint();
-        self.mend_copy_locked(pair, &state)
-    }
-
-    fn mend_copy_locked(&self, pair: PairIndex, state: &CheckpointState) -> Result<bool> {
-        let Some((block, _, good)) = self.wrong_copy(pair, state) else {
-            return Ok(false);
-        };
-        self.region.write_once(block, &good[..])?;
+        let mended = self.write_copy(pair, &state)?;
         // Crash scenario without this flush: it is called mended, and is not when the other copy is
         // lost.
         self.region.flush()?;
+        Ok(mended)
+    }
+
+    fn write_copy(&self, pair: PairIndex, no_checkpoint: &CheckpointState) -> Result<bool> {
+        let Some((block, _, good)) = self.wrong_copy(pair, no_checkpoint) else {
+            return Ok(false);
+        };
+        self.region.write_once(block, &good[..])?;
         Ok(true)
     }
 
-    /// Writes anew what reads have found damaged. What cannot be written stays as it is: the other copy
-    /// serves, and a scrub says so.
-    pub(super) fn mend_noted(&self, state: &CheckpointState) {
+    /// Writes anew what reads have found damaged; durable with the next flush. What cannot be written
+    /// stays as it is: the other copy serves, and a scrub says so.
+    pub(super) fn mend_noted(&self, no_checkpoint: &CheckpointState) {
         for block in self.region.take_damaged() {
-            let _stays_as_it_is = self.mend_copy_locked(self.pair_at(block), state);
+            let _stays_as_it_is = self.write_copy(self.pair_at(block), no_checkpoint);
         }
     }
 

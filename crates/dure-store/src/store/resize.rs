@@ -66,7 +66,7 @@ pub fn grow_volume(device: Arc<dyn Device>) -> Result<(Layout, Layout)> {
     // What has two copies lies elsewhere in the new volume. All is written through one region, whose
     // flush makes it durable.
     let target = Region::open(device);
-    target.write_twice(&after);
+    target.write_twice(after.copied());
     let written = copy_tables((&region, &target), (&before, &after), &packs, &header)?;
     let mut state = CheckpointState::new(header, generation);
     state.header.packs = [0; 3952];
