@@ -5,7 +5,7 @@ use dure_journal::format::slotted::{self, SlotKind};
 use dure_journal::recovery::COUNT_MAX;
 use dure_store::format::pair_kind;
 use dure_store::format::volume::SlotCode;
-use dure_store::units::{BLOCK_BYTES, is_zero};
+use dure_store::units::{BLOCK_BYTES, BlockNo, is_zero};
 
 use crate::context::Context;
 use crate::issue::IssueKind;
@@ -35,6 +35,9 @@ pub(super) fn read(
         return None;
     };
     let at = first + slot;
+    if let Some(copy) = context.layout.copy_of(BlockNo(at)) {
+        return read_copies(context, pair, (first, slot), copy);
+    }
     let block = context.read(at, 1)?;
     let (kind, seed) = (slot_kind(pair.kind), context.layout.crc_seed);
     let found = slotted::open_slot(&block, kind, Lba::new(first), slot, seed);
@@ -43,6 +46,40 @@ pub(super) fn read(
         context.issue(IssueKind::PairLost { pair, at });
     }
     payload
+}
+
+/// Like [`read`], of a pair with two copies: from the first that verifies. What is wrong with the other
+/// is reported.
+fn read_copies(
+    context: &mut Context<'_>,
+    pair: PairName,
+    (first, slot): (u64, u64),
+    copy: BlockNo,
+) -> Option<Vec<u8>> {
+    let (kind, seed) = (slot_kind(pair.kind), context.layout.crc_seed);
+    let at = BlockNo(first + slot);
+    let open = |block: &[u8]| {
+        let found = slotted::open_slot(block, kind, Lba::new(first), slot, seed);
+        found.map(|found| found.body.to_vec())
+    };
+    let [one, two] = [at, copy].map(|at| {
+        let mut block = vec![0; BLOCK_BYTES];
+        let read = context.region.read(at, &mut block);
+        let payload = read.ok().and_then(|()| open(&block))?;
+        Some((block, payload))
+    });
+    let (bad, block, payload) = match (one, two) {
+        (Some((block, payload)), Some((other, _))) if block == other => return Some(payload),
+        (Some((block, payload)), _) => (copy, block, payload),
+        (None, Some((block, payload))) => (at, block, payload),
+        (None, None) => {
+            context.issue(IssueKind::PairLost { pair, at: at.0 });
+            return None;
+        }
+    };
+    context.issue(IssueKind::PairCopyBad { pair, at: bad.0 });
+    context.repairs.copies.insert(bad, block);
+    Some(payload)
 }
 
 /// The payload of the newest slot of the mirrored pair at `first`; `None` after reporting why not.

@@ -42,6 +42,7 @@ use crate::space::{self, Unowned};
 pub(super) fn run(context: &mut Context<'_>) -> Result<()> {
     superblocks(context)?;
     heads(context)?;
+    copies(context)?;
     let issues = context.report.issues();
     let whole = issues.iter().all(|issue| is_mendable(&issue.kind));
     if is_refused(context, whole) {
@@ -212,6 +213,24 @@ fn heads(context: &mut Context<'_>) -> Result<()> {
     }
     let (header, _) = read_header(&context.region, &context.layout)?;
     heads::mend(&context.region, &context.layout, &header)?;
+    context.report.mark_repaired(is_mended);
+    Ok(())
+}
+
+/// Writes damaged copies anew, each from the other.
+fn copies(context: &mut Context<'_>) -> Result<()> {
+    let copies = std::mem::take(&mut context.repairs.copies);
+    if copies.is_empty() {
+        return Ok(());
+    }
+    for (at, bytes) in &copies {
+        let block = BlockBuf::from_slice(bytes);
+        context.region.write_once(*at, block.as_slice())?;
+    }
+    // Crash scenario without this flush: a later write of the repair destroys the other copy, and this
+    // one is not on the medium.
+    context.region.flush()?;
+    let is_mended: fn(&IssueKind) -> bool = |kind| matches!(kind, IssueKind::PairCopyBad { .. });
     context.report.mark_repaired(is_mended);
     Ok(())
 }

@@ -14,6 +14,8 @@ use dure_store::units::{BlockNo, GranuleId, Ino, Nid};
 pub(super) struct Repairs {
     /// Right block counts.
     pub(super) blocks: BTreeMap<Ino, u64>,
+    /// What damaged copies of pairs are to have, by block.
+    pub(super) copies: BTreeMap<BlockNo, Vec<u8>>,
     /// Right counts of the volume header.
     pub(super) counts: Option<Census>,
     /// Nodes whose NAT entries have a wrong count of free inodes.

@@ -26,7 +26,7 @@ pub use dure_store::StoreRules;
 pub use dure_store::alloc::{ActiveLogs, AllocPolicy, Numa, NumaPolicy};
 pub use dure_store::format::name::FileKind;
 pub use dure_store::format::quota::{Bounds, Limits, QuotaKind, Subject, Usage};
-pub use dure_store::layout::{FormatOptions, Layout, NodeLog, NvmRegion, Owner};
+pub use dure_store::layout::{FormatOptions, Layout, NodeLog, NvmRegion, Owner, TableCopies};
 pub use dure_store::media::SubmitLockWaits;
 pub use dure_store::node::NodeLock;
 pub use dure_store::snapshot::SnapshotInfo;

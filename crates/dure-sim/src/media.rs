@@ -14,7 +14,7 @@ use dure_block::record::{Cache, LostFlushes, LostStores, NvmRecord, RecordDevice
 use dure_block::{BLOCK_BYTES, Device, Io, Lba, share};
 use dure_fs::members::{Member, join};
 use dure_fs::units::{to_u64, to_usize};
-use dure_fs::{FileSystem, FormatOptions, NodeLog, NvmRegion};
+use dure_fs::{FileSystem, FormatOptions, NodeLog, NvmRegion, TableCopies};
 use dure_pmem::Region;
 use dure_sync::Arc;
 
@@ -23,6 +23,8 @@ use dure_sync::Arc;
 pub enum On {
     /// One device.
     Disk,
+    /// One device, and two copies of NAT and SIT, of which a crash destroys one.
+    Copies,
     /// Persistent memory only.
     Nvm,
     /// Persistent memory for tables and, as it says, logs and nodes; a disk for the rest.
@@ -36,7 +38,7 @@ impl On {
     /// Regions of persistent memory.
     fn regions(self) -> u64 {
         match self {
-            On::Disk => 0,
+            On::Disk | On::Copies => 0,
             On::Nvm | On::Hybrid(_) => 1,
             On::HybridRegions => 2,
         }
@@ -61,6 +63,8 @@ pub(crate) struct Raw {
     nvm_blocks: u64,
     /// Regions, equally large, that these blocks are.
     regions: u64,
+    /// A crash destroys one of two copies of NAT and SIT.
+    pub(crate) loses_a_copy: bool,
 }
 
 impl Raw {
@@ -118,14 +122,18 @@ pub(crate) fn format(media: On, sizes: Sizes) -> dure_fs::Result<(Arc<RamDevice>
         ..FormatOptions::default()
     };
     let (nvm_blocks, disk_blocks) = match media {
-        On::Disk => (0, sizes.blocks),
+        On::Disk | On::Copies => (0, sizes.blocks),
         On::Nvm => (sizes.blocks, 0),
         On::Hybrid(_) | On::HybridRegions => (sizes.nvm_blocks, sizes.blocks),
     };
     let raw = Raw {
         nvm_blocks,
         regions: media.regions(),
+        loses_a_copy: media == On::Copies,
     };
+    if media == On::Copies {
+        format.table_copies = TableCopies::Two;
+    }
     let ram = Arc::new(RamDevice::new("base", nvm_blocks + disk_blocks));
     let all = share(Arc::clone(&ram));
     if disk_blocks == 0 {

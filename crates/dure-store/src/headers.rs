@@ -42,6 +42,7 @@ pub fn read_layout(region: &Region) -> Result<Layout> {
             need,
         });
     }
+    region.write_twice(layout.copied());
     Ok(layout)
 }
 

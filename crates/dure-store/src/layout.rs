@@ -2,10 +2,10 @@
 //! by mkfs in the superblock.
 //!
 //! ```text
-//! 0 | 1 free | 2..5 volume header | packs | journal headers | NAT | SIT | summaries | main ... | last: superblock 2
+//! 0 | 1 free | 2..5 volume header | packs | journal headers | NAT | SIT | summaries | (copies) | main ... | last: superblock 2
 //! ```
 //! Volume header, packs and journal headers are mirrored pairs of four blocks, all others pairs of
-//! two. The main area starts at a multiple of the segment size. Of a volume that has grown, all but
+//! two. The copies are those of NAT and SIT, if the volume has them. The main area starts at a multiple of the segment size. Of a volume that has grown, all but
 //! the journal headers lie behind the main area. Of a volume on several media the space begins in
 //! persistent memory (`offer`): the tables lie there, and the first segments.
 
@@ -13,8 +13,9 @@ mod plan;
 
 use std::ops::Range;
 
-pub use self::plan::{FormatOptions, Owner};
+pub use self::plan::{FormatOptions, Owner, TableCopies};
 use crate::error::{Error, Result};
+use crate::format::feature::COPIES;
 use crate::format::media::{Medium, MediumKind};
 use crate::format::sit::SegmentUse;
 use crate::format::superblock::SuperBlock;
@@ -65,6 +66,8 @@ pub struct Layout {
     pub summary: u64,
     /// Summary pairs per segment.
     pub summary_pairs: u32,
+    /// Second copies of the pairs of NAT and SIT, which then lie next to each other; 0: there are none.
+    pub copies: u64,
     /// First block of segment 0.
     pub main: u64,
     /// Seed of checksums.
@@ -97,6 +100,7 @@ impl Layout {
             sit_pairs: superblock.sit_pairs.get(),
             summary: superblock.summary.get(),
             summary_pairs: superblock.summary_pairs.get(),
+            copies: superblock.copies.get(),
             main: superblock.main.get(),
             crc_seed: superblock.crc_seed.get(),
             hash_seed: superblock.hash_seed.get(),
@@ -108,8 +112,13 @@ impl Layout {
     }
 
     /// The parts of the volume: name, first block, blocks.
-    fn parts(&self) -> [(&'static str, u64, u64); 7] {
-        [
+    fn parts(&self) -> Vec<(&'static str, u64, u64)> {
+        let copies = self.has_copies().then_some((
+            "copies of NAT and SIT",
+            self.copies,
+            2 * (u64::from(self.nat_pairs) + u64::from(self.sit_pairs)),
+        ));
+        let parts = [
             ("volume header", self.volume_header, MIRRORED),
             ("packs", self.pack, MIRRORED * u64::from(self.pack_pairs)),
             (
@@ -129,7 +138,30 @@ impl Layout {
                 self.main,
                 u64::from(self.segments) * u64::from(self.segment_blocks),
             ),
-        ]
+        ];
+        parts.into_iter().chain(copies).collect()
+    }
+
+    /// Whether NAT and SIT have a second copy.
+    #[must_use]
+    pub fn has_copies(&self) -> bool {
+        self.superblock.has(COPIES)
+    }
+
+    /// The blocks that have a second copy, those of NAT and SIT, and where the copies begin.
+    #[must_use]
+    pub fn copied(&self) -> Option<(Range<u64>, u64)> {
+        let pairs = u64::from(self.nat_pairs) + u64::from(self.sit_pairs);
+        let blocks = self.nat..self.nat + 2 * pairs;
+        self.has_copies().then_some((blocks, self.copies))
+    }
+
+    /// The second copy of a block of NAT or SIT, if it has one.
+    #[must_use]
+    pub fn copy_of(&self, block: BlockNo) -> Option<BlockNo> {
+        let (blocks, copies) = self.copied()?;
+        let has = blocks.contains(&block.0);
+        has.then(|| BlockNo(copies + block.0 - blocks.start))
     }
 
     fn validate(&self) -> Result<()> {
@@ -165,6 +197,11 @@ impl Layout {
             end = start.saturating_add(blocks);
             ok(what, end < self.total_blocks, end)?;
         }
+        ok(
+            "copies of a SIT that is not behind the NAT",
+            !self.has_copies() || self.sit == self.nat + 2 * u64::from(self.nat_pairs),
+            self.sit,
+        )?;
         ok(
             "main area alignment",
             self.main.is_multiple_of(segment),

@@ -10,6 +10,9 @@
 //! crash** each block written since the last flush has its old or its new content, or both in
 //! sectors; one in persistent memory is durable when the write returns.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use dure_block::{
     BLOCK_BYTES, Bio, BlockBuf, Counters, Device, LateRequest, LateWatch, Lba, Media, NodeCounters,
     QueueConfig, Result, UnderWay, Wait,
@@ -20,6 +23,10 @@ use dure_sync::{Arc, CachePadded, Mutex, MutexGuard, Topology, clock};
 
 use crate::ranks::SUBMITTING;
 use crate::units::BlockNo;
+
+mod twice;
+
+use self::twice::Twice;
 
 /// What a volume lies on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +136,7 @@ pub struct Region {
     merge: BlockMerge,
     submit_lock: SubmitLock,
     submitting: Mutex<SUBMITTING, ()>,
+    twice: Twice,
     waits: CachePadded<Waits>,
 }
 
@@ -153,6 +161,7 @@ impl Region {
             merge: shape.merge,
             submit_lock: shape.submit_lock,
             submitting: Mutex::new(()),
+            twice: Twice::default(),
             waits: CachePadded::default(),
         })
     }
@@ -171,6 +180,7 @@ impl Region {
             merge: self.merge,
             submit_lock: self.submit_lock,
             submitting: Mutex::new(()),
+            twice: self.twice.again(),
             waits: CachePadded::default(),
         })
     }
@@ -245,6 +255,18 @@ impl Region {
     /// # Errors
     /// Those of [`Region::read`]; some of the blocks may have been written.
     pub fn write(&self, first: BlockNo, bytes: &[u8]) -> Result<()> {
+        self.write_once(first, bytes)?;
+        match self.twice.of(first, bytes) {
+            None => Ok(()),
+            Some((copy, part)) => self.write_once(copy, part),
+        }
+    }
+
+    /// Like [`Region::write`], without the second copy: for a copy that is to become like the other.
+    ///
+    /// # Errors
+    /// Those of [`Region::write`].
+    pub fn write_once(&self, first: BlockNo, bytes: &[u8]) -> Result<()> {
         let locked = [SubmitLock::Writes, SubmitLock::All];
         let write = |media: &Media, at: u64, bytes| media.write(Lba::new(at), bytes);
         let parts = match self.merge {
@@ -258,6 +280,30 @@ impl Region {
             self.make(&locked, |media| write(media, block, part))?;
         }
         Ok(())
+    }
+
+    /// From now on these blocks are written twice, also from block `copies` on; none if there are none.
+    /// What was said first counts.
+    pub fn write_twice(&self, copied: Option<(Range<u64>, u64)>) {
+        if let Some((blocks, copies)) = copied {
+            self.twice.begin(&blocks, copies);
+        }
+    }
+
+    /// The second copy of this block, if it has one.
+    #[must_use]
+    pub fn copy_of(&self, block: BlockNo) -> Option<BlockNo> {
+        self.twice.copy_of(block)
+    }
+
+    /// A read found this block damaged, and used its copy.
+    pub(crate) fn note_damaged(&self, block: BlockNo) {
+        self.twice.note(block);
+    }
+
+    /// Takes what was noted.
+    pub(crate) fn take_damaged(&self) -> BTreeSet<BlockNo> {
+        self.twice.take()
     }
 
     /// Begins to read blocks, from these on and as many as each buffer has, and returns while that
@@ -275,7 +321,7 @@ impl Region {
         reads.into_iter().map(now).collect()
     }
 
-    /// Like [`Region::begin_reads`], for writes: durable after a flush that begins when they have
+    /// Like [`Region::begin_reads`], for writes of blocks that have no second copy: durable after a flush that begins when they have
     /// been waited for.
     #[must_use]
     pub fn begin_writes(&self, writes: Vec<(BlockNo, BlockBuf)>) -> Vec<UnderWay> {
@@ -290,14 +336,27 @@ impl Region {
         writes.into_iter().map(now).collect()
     }
 
-    /// Writes all of these, together; each is tried.
+    /// Writes all of these, together; each is tried. Blocks that have a second copy are written twice.
     ///
     /// # Errors
     /// The first failure.
-    pub fn write_all(&self, writes: Vec<(BlockNo, BlockBuf)>) -> Result<()> {
+    pub fn write_all(&self, mut writes: Vec<(BlockNo, BlockBuf)>) -> Result<()> {
+        if self.twice.is_used() {
+            let of = |(first, buf): &(BlockNo, BlockBuf)| {
+                let (copy, part) = self.twice.of(*first, buf.as_slice())?;
+                Some((copy, BlockBuf::from_slice(part)))
+            };
+            let copies: Vec<_> = writes.iter().filter_map(of).collect();
+            writes.extend(copies);
+            return self.end_all(writes);
+        }
         if let [(first, buf)] = &writes[..] {
             return self.write(*first, buf.as_slice());
         }
+        self.end_all(writes)
+    }
+
+    fn end_all(&self, writes: Vec<(BlockNo, BlockBuf)>) -> Result<()> {
         let mut result = Ok(());
         for request in self.begin_writes(writes) {
             result = result.and(self.end(request).1);

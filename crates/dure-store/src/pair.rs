@@ -68,14 +68,24 @@ pub fn read_newest(region: &Region, first: u64, kind: u32, seed: u32) -> Result<
     }))
 }
 
-/// The content of slot `slot` of the pair at `first`, which counts.
+/// The content of slot `slot` of the pair at `first`, which counts: if its block is damaged and has a
+/// copy, that of the copy, which then is noted to be written anew.
 ///
 /// # Errors
 /// `Corrupt` when it does not verify, naming its block; `Block` when reading fails.
 pub fn read_slot(region: &Region, first: u64, slot: u64, kind: u32, seed: u32) -> Result<Vec<u8>> {
-    let mut block = vec![0; BLOCK_BYTES];
-    region.read(BlockNo(first + slot), &mut block)?;
-    open_slot(&block, first, slot, kind, seed).map(<[u8]>::to_vec)
+    let at = BlockNo(first + slot);
+    let read = |block: BlockNo| {
+        let mut bytes = vec![0; BLOCK_BYTES];
+        region.read(block, &mut bytes)?;
+        open_slot(&bytes, first, slot, kind, seed).map(<[u8]>::to_vec)
+    };
+    read(at).or_else(|error| {
+        let copy = region.copy_of(at).and_then(|copy| read(copy).ok());
+        let content = copy.ok_or(error)?;
+        region.note_damaged(at);
+        Ok(content)
+    })
 }
 
 /// The content of slot `slot` of the pair at `first`, which counts, from the slot's block.

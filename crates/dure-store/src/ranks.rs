@@ -30,6 +30,8 @@ pub const SEGMENT: u8 = 130;
 pub const LOGGED: u8 = 135;
 /// A core's stack of unused page frames and its buffer for write-back; a leaf.
 pub const FRAMES: u8 = 140;
+/// Blocks that were read damaged and have a copy; a leaf.
+pub const DAMAGED: u8 = 146;
 /// Making of requests, if a policy asks for it; held over I/O, whatever else is held.
 pub const SUBMITTING: u8 = 147;
 /// Shares of the checkpoint that runs; nothing else is taken under it.

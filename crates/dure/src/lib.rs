@@ -86,7 +86,7 @@ pub use dure_fs::{
     Bounds, Change, CrashGuarantee, DataMode, Deduped, Extents, FileKind, FlushRule, FormatOptions,
     FsyncScope, Limits, MountOptions, Numa, NumaPolicy, Quota, QuotaKind, RecordPolicy, RenameMode,
     ScrubCounts, ScrubCursor, ScrubOptions, ScrubProgress, ScrubStage, SnapshotInfo, Statistics,
-    Subject, Usage, XattrMode,
+    Subject, TableCopies, Usage, XattrMode,
 };
 pub use dure_fuse::MountError;
 pub use error::{Cause, Error, Result};

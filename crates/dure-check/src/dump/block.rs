@@ -53,6 +53,14 @@ fn part(source: &Source, block: BlockNo) -> Result<String> {
         (offset < blocks * count).then_some((offset / blocks, offset % blocks))
     };
     let segments = u64::from(layout.segments) * u64::from(layout.summary_pairs);
+    let copied = |pairs: u32| {
+        if layout.has_copies() {
+            u64::from(pairs)
+        } else {
+            0
+        }
+    };
+    let copied_sit = layout.copies + 2 * u64::from(layout.nat_pairs);
     for (name, first, count, blocks) in [
         ("volume header", layout.volume_header, 1, 4),
         ("pack", layout.pack, u64::from(layout.pack_pairs), 4),
@@ -65,6 +73,8 @@ fn part(source: &Source, block: BlockNo) -> Result<String> {
         ("NAT", layout.nat, u64::from(layout.nat_pairs), 2),
         ("SIT", layout.sit, u64::from(layout.sit_pairs), 2),
         ("summary", layout.summary, segments, 2),
+        ("copied NAT", layout.copies, copied(layout.nat_pairs), 2),
+        ("copied SIT", copied_sit, copied(layout.sit_pairs), 2),
     ] {
         if let Some((pair, n)) = pairs(first, count, blocks) {
             let slot = n % 2;

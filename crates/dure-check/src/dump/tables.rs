@@ -90,6 +90,9 @@ pub(super) fn superblocks(source: &Source, out: &mut Out<'_>) -> Result<()> {
         layout.summary_pairs,
         layout.summary
     )?;
+    if layout.has_copies() {
+        line!(out, "copies of NAT and SIT: from {}", layout.copies)?;
+    }
     line!(out, "main area: from {}", layout.main)?;
     line!(out, "checksum seed: {:#010x}", layout.crc_seed)?;
     line!(out, "hash seed: {:#018x}", layout.hash_seed)

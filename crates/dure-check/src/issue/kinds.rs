@@ -84,6 +84,14 @@ issues! {
         at: u64,
     } => "{pair}: the slot at block {at} is not valid (torn by a crash, or damaged); the other one counts";
 
+    /// One of the two copies of a pair does not verify, cannot be read, or is not as the other.
+    Error PairCopyBad {
+        /// The pair.
+        pair: PairName,
+        /// Block of the copy.
+        at: u64,
+    } => "{pair}: the copy at block {at} is damaged; the other one counts";
+
     /// A counter is so large that increments could overflow it.
     Error CountTooLarge {
         /// Which counter.

@@ -87,6 +87,7 @@ impl IssueKind {
         matches!(
             self,
             IssueKind::SuperblockCopy { .. }
+                | IssueKind::PairCopyBad { .. }
                 | IssueKind::MediumHead { .. }
                 | IssueKind::MediumStamp { .. }
         )

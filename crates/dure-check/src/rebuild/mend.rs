@@ -81,6 +81,7 @@ fn by_tables(kind: &IssueKind) -> bool {
             | K::PairLost { .. }
             | K::PairMisplaced { .. }
             | K::PairSlotBad { .. }
+            | K::PairCopyBad { .. }
             | K::JournalHeaderBad { .. }
             | K::JournalEpoch { .. }
             | K::NatFreeInodes { .. }

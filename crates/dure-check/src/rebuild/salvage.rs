@@ -189,12 +189,16 @@ fn guess_codes(context: &mut Context<'_>, packs: &Packs, pack: u64, found: &mut 
 /// The slot of a pair with the greatest generation of those that verify.
 fn newest_slot(context: &mut Context<'_>, first: u64, kind: u32, mirrored: bool) -> SlotCode {
     let count = if mirrored { MIRRORED_BLOCKS } else { 2 };
-    let mut bytes = vec![0; count * BLOCK_BYTES];
-    if context.region.read(BlockNo(first), &mut bytes).is_err() {
-        return SlotCode::Unwritten;
-    }
     let seed = context.layout.crc_seed;
-    let slots = (0_u64..).zip(bytes.chunks_exact(BLOCK_BYTES));
+    let copies = [Some(BlockNo(first)), context.layout.copy_of(BlockNo(first))];
+    let read = copies.into_iter().flatten().filter_map(|at| {
+        let mut bytes = vec![0; count * BLOCK_BYTES];
+        context.region.read(at, &mut bytes).ok().map(|()| bytes)
+    });
+    let read: Vec<Vec<u8>> = read.collect();
+    let slots = read
+        .iter()
+        .flat_map(|bytes| (0_u64..).zip(bytes.chunks_exact(BLOCK_BYTES)));
     let valid = slots.filter_map(|(n, block)| {
         let pair = Lba::new(first + n / 2 * 2);
         let slot = slotted::open_slot(block, slotted::SlotKind(kind), pair, n % 2, seed)?;

@@ -9,7 +9,7 @@ use dure_store::format::nat::{NatBlock, NatEntry, place_of};
 use dure_store::format::pair_kind;
 use dure_store::format::sit::SitBlock;
 use dure_store::layout::Layout;
-use dure_store::units::{BLOCK_BYTES, Nid};
+use dure_store::units::{BLOCK_BYTES, BlockNo, Nid};
 use dure_sync::Arc;
 use zerocopy::FromBytes;
 
@@ -63,6 +63,9 @@ impl Disk {
         for pair in slotted::mirrors(Lba::new(first)).into_iter().take(copies) {
             let at = slotted::seal(&mut block, SlotKind(kind), pair, generation, seed);
             self.put(at.number(), &block);
+            if let Some(copy) = self.layout.copy_of(BlockNo(at.number())) {
+                self.put(copy.0, &block);
+            }
         }
     }
 

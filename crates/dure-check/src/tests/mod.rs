@@ -31,6 +31,8 @@ use dure_fs::{FileSystem, FormatOptions, MountOptions};
 
 use dure_store::format::pair_kind;
 use dure_store::format::volume::{STATE_UNLOGGED, VolumeHeader};
+use dure_store::layout::{Layout, TableCopies};
+use dure_store::units::BlockNo;
 
 use super::{CheckOptions, Data, IssueKind, Repair, Severity, check};
 use disk::lines;
@@ -219,6 +221,52 @@ fn a_volume_without_a_log() {
     let report = check(disk.device(), &full).unwrap();
     assert_eq!(lines(&report), [format!("{line} (repaired)")]);
     assert!(disk.check().is_spotless());
+}
+
+#[test]
+fn each_copy_of_each_pair_is_mended_from_the_other() {
+    let pairs = |layout: &Layout| 2 * (layout.nat_pairs + layout.sit_pairs);
+    let full = CheckOptions {
+        repair: Repair::Full,
+        ..CheckOptions::default()
+    };
+    for n in 0..u64::from(pairs(&TestVolume::with(TableCopies::Two).layout)) {
+        for second in [false, true] {
+            let disk = TestVolume::with(TableCopies::Two).write();
+            assert!(disk.check().is_spotless());
+            let at = BlockNo(disk.layout.nat + n);
+            let at = match second {
+                true => disk.layout.copy_of(at).unwrap(),
+                false => at,
+            };
+            let before = disk.get(at.0);
+            disk.damage(at.0, |block| block[99] ^= 4);
+            let report = check(disk.device(), &full).unwrap();
+            // Slot 1 counts.
+            let counts = n % 2 == 1;
+            let found = lines(&report);
+            assert_eq!(found.len(), usize::from(counts), "{found:?}");
+            assert!(
+                found.iter().all(|line| line.ends_with("(repaired)")),
+                "{found:?}"
+            );
+            assert!(disk.check().is_spotless());
+            assert_eq!(disk.get(at.0) == before, counts);
+        }
+    }
+}
+
+#[test]
+fn a_pair_whose_copies_are_both_damaged_is_lost() {
+    let disk = TestVolume::with(TableCopies::Two).write();
+    let at = BlockNo(disk.layout.nat + 1);
+    for at in [at, disk.layout.copy_of(at).unwrap()] {
+        disk.damage(at.0, |block| block[99] ^= 4);
+    }
+    let at = at.0;
+    let lost =
+        format!("error: NAT pair 0 at block {at}: what counts is damaged; its content is lost");
+    assert!(disk.issues().contains(&lost), "{:?}", disk.issues());
 }
 
 #[test]

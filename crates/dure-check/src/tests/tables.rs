@@ -4,6 +4,7 @@ use dure_store::format::nat::{NatBlock, NatEntry};
 use dure_store::format::node::NodeKind;
 use dure_store::format::pair_kind;
 use dure_store::format::volume::VolumeHeader;
+use dure_store::layout::TableCopies;
 use dure_store::units::{BLOCK_BYTES, BlockNo, SegNo};
 use zerocopy::FromBytes;
 
@@ -13,6 +14,12 @@ use super::volume::{TestVolume, place::*};
 
 fn sound() -> Disk {
     TestVolume::new().write()
+}
+
+fn copied(change: impl FnOnce(&Disk)) -> Disk {
+    let disk = TestVolume::with(TableCopies::Two).write();
+    change(&disk);
+    disk
 }
 
 fn changed(change: impl FnOnce(&Disk)) -> Disk {
@@ -111,6 +118,19 @@ pub(super) const CASES: &[Case] = &[
         kind: "PairLost",
         make: || changed(|disk| disk.damage(disk.layout.nat_pair(1) + 1, |block| block[77] ^= 8)),
         expect: &["error: NAT pair 1 at block 21: what counts is damaged; its content is lost"],
+    },
+    Case {
+        kind: "PairCopyBad",
+        make: || {
+            copied(|disk| {
+                disk.damage(disk.layout.nat_pair(0) + 1, |block| block[77] ^= 8);
+                disk.damage(disk.layout.copies + 3, |block| block[77] ^= 8);
+            })
+        },
+        expect: &[
+            "error: NAT pair 0: the copy at block 19 is damaged; the other one counts",
+            "error: NAT pair 1: the copy at block 91 is damaged; the other one counts",
+        ],
     },
     Case {
         kind: "PairMisplaced",

@@ -19,7 +19,7 @@ use dure_store::format::slot::Slot;
 use dure_store::format::summary::{self, OWNER_NODE, OWNER_SLOT, SummaryBlock, SummaryEntry};
 use dure_store::format::trie;
 use dure_store::format::volume::{Pack, STATE_CLEAN, SlotCode, VolumeHeader};
-use dure_store::layout::{FormatOptions, Layout};
+use dure_store::layout::{FormatOptions, Layout, TableCopies};
 use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SegNo, to_usize};
 use dure_sync::Arc;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -79,7 +79,13 @@ pub(crate) fn page(seed: u8) -> Vec<u8> {
 impl TestVolume {
     /// The sample.
     pub(crate) fn new() -> TestVolume {
+        TestVolume::with(TableCopies::One)
+    }
+
+    /// The sample, on a volume with so many copies of NAT and SIT.
+    pub(crate) fn with(table_copies: TableCopies) -> TestVolume {
         let options = FormatOptions {
+            table_copies,
             journals: Some(1),
             uuid: Some([7; 16]),
             ..Default::default()

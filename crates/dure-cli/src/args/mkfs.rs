@@ -32,6 +32,11 @@ pub struct Mkfs {
     /// Owner of the root directory: numbers of a user and a group [default: the caller's].
     #[arg(long, value_name = "UID[:GID]", value_parser = owner)]
     pub owner: Option<Owner>,
+    /// Copies of the node address table and the segment table on the media, 1 or 2: with 2 what is
+    /// damaged in one is read, and written anew, from the other. Superblock, volume header, packs and
+    /// journal headers always have two copies; nodes, owners of blocks, and pages of files have one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub metadata_copies: u8,
     /// A file on persistent memory for tables, logs and nodes, so that the volume has only data;
     /// once for each region. NODE is the NUMA node it is on, if the system does not tell.
     #[arg(long, value_name = "FILE[@NODE]", value_parser = region)]

@@ -263,6 +263,9 @@ pub enum Media {
     /// One device.
     #[default]
     Disk,
+    /// One device, and two copies of NAT and SIT (mkfs --metadata-copies 2), of which each crash
+    /// destroys one.
+    Copies,
     /// Tables, logs and nodes in persistent memory, data on a disk.
     Hybrid,
     /// Tables in persistent memory, logs, nodes and data on a disk.

@@ -10,7 +10,8 @@ use dure_block::file::FileDevice;
 use dure_block::nvm::{self, Nvm};
 use dure_block::{Device, share};
 use dure_fs::{
-    Error, FileSystem, FormatOptions, Layout, NodeLog, Numa, NvmRegion, Owner, VolumeInfo,
+    Error, FileSystem, FormatOptions, Layout, NodeLog, Numa, NvmRegion, Owner, TableCopies,
+    VolumeInfo,
 };
 use dure_sync::{Arc, Topology};
 
@@ -248,6 +249,10 @@ fn options(args: &Mkfs) -> FormatOptions {
         numa: Numa {
             policy: args.numa,
             topology: args.topology.clone().map(Arc::new),
+        },
+        table_copies: match args.metadata_copies {
+            2 => TableCopies::Two,
+            _ => TableCopies::One,
         },
         written_logs: !volume::is_block_device(&args.volume),
         ..FormatOptions::default()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use dure_bench::say;
 use dure_block::count::Count;
-use dure_sync::thread;
+use dure_sync::{clock, thread};
 
 use crate::args::Scrub;
 use crate::exit;
@@ -19,8 +19,10 @@ use crate::size::Size;
 
 /// How long a server may take: one that pauses ends what it is at.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at how far it is.
-const LOOK: Duration = Duration::from_millis(200);
+/// Between two looks at how far it is: a fiftieth of the time so far, so that the end of a short scrub
+/// is seen soon, and a long one is not asked often.
+const LOOK_MS: std::ops::RangeInclusive<u64> = 5..=200;
+const LOOK_PART: u64 = 50;
 
 pub(crate) fn run(args: &Scrub) -> Result<u8> {
     match args {
@@ -83,6 +85,7 @@ fn ask(client: &mut Client, task: ScrubTask) -> Result<ScrubReport> {
 /// Waits until it runs no more.
 fn wait(client: &mut Client) -> Result<ScrubReport> {
     let bar = progress::bar(1, "scrubbing");
+    let began = clock::monotonic_ns();
     loop {
         let report = ask(client, ScrubTask::Status)?;
         bar.set_length(report.counts.blocks_total.max(1));
@@ -91,7 +94,9 @@ fn wait(client: &mut Client) -> Result<ScrubReport> {
             bar.finish_and_clear();
             return Ok(report);
         }
-        thread::sleep(LOOK);
+        let passed_ms = (clock::monotonic_ns() - began) / 1_000_000;
+        let pause_ms = (passed_ms / LOOK_PART).clamp(*LOOK_MS.start(), *LOOK_MS.end());
+        thread::sleep(Duration::from_millis(pause_ms));
     }
 }
 

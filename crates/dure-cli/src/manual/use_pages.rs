@@ -99,6 +99,10 @@ pub(super) const PAGES: &[Page] = &[
                 "The same by the name that mkfs(8) calls",
                 "mkfs.dure --size 1G -L data other.img",
             ),
+            (
+                "With two copies of the tables that say where nodes are, and what is free",
+                "dure mkfs two.img --size 1G --metadata-copies 2",
+            ),
         ],
         STATUS,
     ),

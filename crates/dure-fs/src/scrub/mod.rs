@@ -44,13 +44,15 @@ pub use self::report::{
 };
 
 use self::pace::Pace;
+use self::stream::Stream;
 use crate::cleaner::Cleaner;
 use crate::namespace::Names;
 
-/// Segments whose nodes are read before their blocks are, at most: 64 MiB.
-const SEGMENTS_TOGETHER: usize = 32;
+/// Segments whose nodes are read before their blocks are, at most: 16 MiB. It takes no longer than what
+/// is under way meanwhile.
+const SEGMENTS_TOGETHER: usize = 8;
 /// And as many nodes, as far as they are of several segments.
-const NODES_TOGETHER: usize = 256;
+const NODES_TOGETHER: usize = 64;
 
 /// What is told of progress, and says whether to go on.
 type GoOn<'g> = dyn FnMut(&ScrubProgress<'_>) -> ControlFlow<()> + 'g;
@@ -106,8 +108,9 @@ impl Scrub<'_> {
 
     /// Blocks that a scrub from there on reads, as they are now.
     fn blocks_from(&self, from: ScrubCursor) -> u64 {
+        let each = if self.store.layout.has_copies() { 4 } else { 2 };
         let written = |stage, table| match from.stage <= stage {
-            true => 2 * self.store.written_pairs(table),
+            true => each * self.store.written_pairs(table),
             false => 0,
         };
         let segment = match from.stage {
@@ -135,13 +138,20 @@ impl Scrub<'_> {
 
 impl Run<'_, '_> {
     fn all(&mut self, from: ScrubCursor) -> Result<()> {
+        let mut stream = Stream::default();
         let index = |stage| match from.stage == stage {
             true => from.index,
             false => 0,
         };
         if from.stage <= ScrubStage::Headers {
+            let before = self.complete(&stream);
             let scrubbed = self.scrub.store.scrub_headers();
-            if self.structures(scrubbed, ScrubStage::Nat, 0)?.is_break() {
+            self.note_since(before, &stream);
+            let next = ScrubCursor {
+                stage: ScrubStage::Nat,
+                index: 0,
+            };
+            if self.structures(scrubbed, next)?.is_break() {
                 return Ok(());
             }
         }
@@ -149,15 +159,18 @@ impl Run<'_, '_> {
             let mut next = index(stage);
             while from.stage <= stage
                 && let Some((behind, scrubbed)) =
-                    self.paced(|store, most| store.scrub_pairs(table, next, most))
+                    self.paced(&stream, |store, most| store.scrub_pairs(table, next, most))
             {
                 next = behind;
-                if self.structures(scrubbed, stage, next)?.is_break() {
+                let cursor = ScrubCursor { stage, index: next };
+                if self.structures(scrubbed, cursor)?.is_break() {
                     return Ok(());
                 }
             }
         }
-        if self.segments(index(ScrubStage::Main))?.is_continue() {
+        let flow = self.segments(index(ScrubStage::Main), &mut stream);
+        self.drain(&mut stream);
+        if flow?.is_continue() {
             let _at_the_end = self.tell(None);
         }
         Ok(())
@@ -166,34 +179,32 @@ impl Run<'_, '_> {
     /// Reads some neighbouring pairs, at the pace of the scrub.
     fn paced(
         &mut self,
+        stream: &Stream,
         read: impl FnOnce(&Store, usize) -> Option<(u64, Scrubbed)>,
     ) -> Option<(u64, Scrubbed)> {
         let store = self.scrub.store;
-        let turn = self.pace.turn(&store.region.counters(), 0);
-        let start = clock::monotonic_ns();
+        let under_way = stream.depth();
+        let turn = self.pace.turn(&store.region.counters(), under_way);
+        let (start, before) = (clock::monotonic_ns(), self.complete(stream));
         let (behind, scrubbed) = read(store, turn.blocks)?;
-        self.pace.note_own(1);
+        self.note_since(before, stream);
         let took = clock::monotonic_ns() - start;
-        self.pace
-            .rest(scrubbed.blocks, took, || (store.region.counters(), 0));
+        self.pace.rest(scrubbed.blocks, took, || {
+            (store.region.counters(), under_way)
+        });
         self.counts.blocks_done += scrubbed.blocks;
         Some((behind, scrubbed))
     }
 
     /// Counts and tells what was found in structures of the volume.
-    fn structures(
-        &mut self,
-        scrubbed: Scrubbed,
-        stage: ScrubStage,
-        index: u64,
-    ) -> Result<ControlFlow<()>> {
+    fn structures(&mut self, scrubbed: Scrubbed, cursor: ScrubCursor) -> Result<ControlFlow<()>> {
         self.scrub.store.check_running()?;
         self.counts.blocks_read += scrubbed.blocks;
         self.counts.compared += scrubbed.compared;
         for damage in scrubbed.damage {
             self.damaged(&damage);
         }
-        Ok(self.tell(Some(ScrubCursor { stage, index })))
+        Ok(self.tell(Some(cursor)))
     }
 
     fn damaged(&mut self, damage: &Damage) {
@@ -226,11 +237,10 @@ impl Run<'_, '_> {
     }
 
     /// Scrubs segments from this number on.
-    fn segments(&mut self, from: u64) -> Result<ControlFlow<()>> {
+    fn segments(&mut self, from: u64, stream: &mut Stream) -> Result<ControlFlow<()>> {
         let store = self.scrub.store;
         let (count, together) = (store.layout.segments, store.segments_together());
         let mut next = u32::try_from(from).unwrap_or(u32::MAX).min(count);
-        let mut stream = stream::Stream::default();
         while next < count {
             let end = count.min(next.saturating_add(together));
             if store.space.blocks_in_use_among(next..end) == 0 {
@@ -239,12 +249,14 @@ impl Run<'_, '_> {
             }
             let behind = u64::from(end);
             let (_, mut scrubbed) = self
-                .paced(|store, _| Some((behind, store.scrub_summaries(next..end))))
+                .paced(stream, |store, _| {
+                    Some((behind, store.scrub_summaries(next..end)))
+                })
                 .unwrap_or_default();
             let segments = std::mem::take(&mut scrubbed.segments);
             // The summaries are no blocks of segments.
             self.counts.blocks_done -= scrubbed.blocks;
-            let flow = self.structures(scrubbed, ScrubStage::Main, u64::from(next))?;
+            let flow = self.structures(scrubbed, stream.before(SegNo(next)))?;
             if flow.is_break() {
                 return Ok(flow);
             }
@@ -253,7 +265,7 @@ impl Run<'_, '_> {
             while !rest.is_empty() {
                 let (some, later) = rest.split_at(self.scrub.together(rest));
                 rest = later;
-                let flow = self.some_segments(some, &mut pasts, &mut stream)?;
+                let flow = self.some_segments(some, &mut pasts, stream)?;
                 if flow.is_break() {
                     return Ok(flow);
                 }

@@ -19,8 +19,9 @@ use dure_block::Counters;
 use dure_store::units::BLOCK_BYTES_U64;
 use dure_sync::{clock, thread};
 
-/// Blocks of a request while others are quiet.
-pub(super) const BLOCKS_MAX: usize = 256;
+/// Blocks of a request while others are quiet: 512 KiB. The pages of its memory lie anywhere, and a device
+/// that takes 254 pieces (virtio) or 128 has a longer request cut in two.
+pub(super) const BLOCKS_MAX: usize = 128;
 /// Requests under way then.
 const DEPTH: usize = 4;
 /// Blocks of a request while others are not.
@@ -31,7 +32,7 @@ const QUIET_NS: u64 = 100_000_000;
 const SLEEP_TIMES: u64 = 200;
 /// The pause, at least and at most.
 const SLEEP_NS: std::ops::RangeInclusive<u64> = 5_000_000..=1_000_000_000;
-/// Between two looks at others during a pause.
+/// Between two looks at others during a pause; and before the first long request.
 const LOOK_NS: u64 = 10_000_000;
 /// Requests a second at a rate, at least: it shows in progress, and a pause is not long.
 const RATE_REQUESTS: u64 = 20;
@@ -69,8 +70,8 @@ impl Pace {
             bytes: 0,
             own: 0,
             others: requests(counters),
-            // It does not know yet what others do.
-            busy_until_ns: now + QUIET_NS,
+            // It does not know yet what others do, and looks for so long.
+            busy_until_ns: now + LOOK_NS,
         }
     }
 
@@ -110,6 +111,12 @@ impl Pace {
     /// The scrub made so many other requests.
     pub(super) fn note_own(&mut self, requests: u64) {
         self.own += requests;
+    }
+
+    /// Requests of the scrub that are complete.
+    #[cfg(test)]
+    pub(super) fn own(&self) -> u64 {
+        self.own
     }
 
     /// Sleeps after a request of so many blocks that took `took_ns`, if it has to; when others are
@@ -174,6 +181,7 @@ mod tests {
     fn a_pause_ends_when_others_are_quiet() {
         let mut pace = Pace::new(None, &counted(0));
         let start = clock::monotonic_ns();
+        pace.busy_until_ns = start + QUIET_NS;
         // It would be a second.
         pace.rest(1, 1_000_000_000, || (counted(0), 0));
         let passed = clock::monotonic_ns() - start;

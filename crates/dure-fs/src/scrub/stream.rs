@@ -1,4 +1,10 @@
 //! Long requests, several under way.
+//!
+//! **Problem.** A device that waits for the next request while checksums are computed, or while nodes
+//! are read, stands still. **Structure.** Requests stay under way from one group of segments to the
+//! next: what the next group is to hold is found out meanwhile. **Invariants.** A few requests of at
+//! most 1 MiB are in memory. A segment was compared when no request of it is under way: what is told
+//! of progress names the first one of which one is. **Crash.** Nothing is written.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -26,6 +32,13 @@ pub(super) struct Stream {
     free: Vec<BlockBuf>,
 }
 
+/// Requests that are complete.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Complete {
+    of_stream: u64,
+    all: u64,
+}
+
 #[derive(Debug)]
 struct Reading {
     segment: SegNo,
@@ -33,6 +46,20 @@ struct Reading {
     wanted: Vec<Wanted>,
     began_ns: u64,
     request: UnderWay,
+}
+
+impl Stream {
+    /// How many requests are under way.
+    pub(super) fn depth(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Where a scrub goes on that is at this segment: the first one of which something is under way
+    /// is read again.
+    pub(super) fn before(&self, segment: SegNo) -> ScrubCursor {
+        let oldest = self.requests.front();
+        in_main(oldest.map_or(segment, |reading| reading.segment))
+    }
 }
 
 /// How many of these blocks one request of at most `most` blocks reads, from the first on.
@@ -58,7 +85,7 @@ fn in_main(segment: SegNo) -> ScrubCursor {
 }
 
 impl Run<'_, '_> {
-    /// Reads and compares what counts of some neighbouring segments.
+    /// Begins to read what counts of some neighbouring segments, and compares what was begun before.
     pub(super) fn some_segments(
         &mut self,
         segments: &[SegmentInUse],
@@ -66,67 +93,82 @@ impl Run<'_, '_> {
         stream: &mut Stream,
     ) -> Result<ControlFlow<()>> {
         self.scrub.store.check_running()?;
-        self.read_nodes(segments);
-        let mut found = Vec::with_capacity(segments.len());
+        self.read_nodes(segments, stream);
         for segment in segments {
-            let (start, before) = (clock::monotonic_ns(), self.requests());
-            found.push(self.scrub.wanted(&segment.blocks, pasts));
+            let (start, before) = (clock::monotonic_ns(), self.complete(stream));
+            let found = self.scrub.wanted(&segment.blocks, pasts);
             // Nodes of snapshots, and those that memory has lost again.
-            let read = self.requests() - before;
-            self.pace.note_own(read);
+            let read = self.note_since(before, stream);
             if read > 0 {
-                self.rest(read, clock::monotonic_ns() - start, 0);
-                let flow = self.tell(Some(in_main(segments[0].segment)));
+                self.rest(read, clock::monotonic_ns() - start, stream.requests.len());
+                let flow = self.tell(Some(stream.before(segment.segment)));
                 if flow.is_break() {
                     return Ok(flow);
                 }
             }
+            self.count_segment(segment.blocks.len(), &found);
+            let flow = self.segment(segment.segment, &found.wanted, stream);
+            if flow.is_break() {
+                return Ok(flow);
+            }
         }
-        let flow = segments
-            .iter()
-            .zip(&found)
-            .try_for_each(|(segment, found)| {
-                self.count_segment(segment.blocks.len(), found);
-                self.segment(segment.segment, &found.wanted, stream)
-            });
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Compares all that is under way, and tells it.
+    pub(super) fn drain(&mut self, stream: &mut Stream) {
+        let first = stream.requests.front().map(|reading| reading.segment);
         while !stream.requests.is_empty() {
             self.end_oldest(stream);
         }
-        if flow.is_break() && !self.found.is_empty() {
-            let first = segments.first().map_or(0, |segment| segment.segment.0);
-            // What was under way.
-            let _ends_anyway = self.tell(Some(in_main(SegNo(first))));
+        if let Some(first) = first.filter(|_| !self.found.is_empty()) {
+            let _ends_anyway = self.tell(Some(in_main(first)));
         }
-        Ok(flow)
     }
 
-    /// Reads the nodes that say what these segments hold. None of the scrub's requests is under way,
-    /// so those that are counted meanwhile are for nodes.
-    fn read_nodes(&mut self, segments: &[SegmentInUse]) {
+    /// Reads the nodes that say what these segments hold.
+    fn read_nodes(&mut self, segments: &[SegmentInUse], stream: &Stream) {
         let blocks = segments.iter().flat_map(|segment| &segment.blocks);
         let nids = self.scrub.absent_nodes(blocks);
         let mut rest = &nids[..];
         while !rest.is_empty() {
-            let turn = self.pace.turn(&self.scrub.store.region.counters(), 0);
+            let under_way = stream.requests.len();
+            let counters = self.scrub.store.region.counters();
+            let turn = self.pace.turn(&counters, under_way);
             let most = if turn.depth == 1 { 1 } else { NODES_TOGETHER };
             let (now, later) = rest.split_at(most.min(rest.len()));
             rest = later;
-            let (start, before) = (clock::monotonic_ns(), self.requests());
+            let (start, before) = (clock::monotonic_ns(), self.complete(stream));
             self.scrub.read_nodes(now);
-            self.pace.note_own(self.requests() - before);
+            self.note_since(before, stream);
             let took = clock::monotonic_ns() - start;
-            self.rest(to_u64(now.len()), took, 0);
+            self.rest(to_u64(now.len()), took, under_way);
         }
+    }
+
+    /// Requests that are complete, and how many of those are of the stream.
+    pub(super) fn complete(&self, stream: &Stream) -> Complete {
+        let done = stream.requests.iter().filter(|one| one.request.is_done());
+        Complete {
+            of_stream: to_u64(done.count()),
+            all: super::pace::requests(&self.scrub.store.region.counters()),
+        }
+    }
+
+    /// Notes what was complete after `before`, and was not of the stream, as made by the scrub; how
+    /// many.
+    pub(super) fn note_since(&mut self, before: Complete, stream: &Stream) -> u64 {
+        let now = self.complete(stream);
+        let of_stream = now.of_stream - before.of_stream;
+        let own = (now.all - before.all).saturating_sub(of_stream);
+        self.pace.note_own(own);
+        own
     }
 
     fn rest(&mut self, blocks: u64, took_ns: u64, under_way: usize) {
         let region = &self.scrub.store.region;
         self.pace
             .rest(blocks, took_ns, || (region.counters(), under_way));
-    }
-
-    fn requests(&self) -> u64 {
-        super::pace::requests(&self.scrub.store.region.counters())
     }
 
     /// Begins to read what counts of a segment, and compares what was begun before.
@@ -148,10 +190,7 @@ impl Run<'_, '_> {
             if turn.depth == 1 {
                 self.end_oldest(stream);
             }
-            // The first segment of what is under way: a scrub that goes on reads it again.
-            let oldest = stream.requests.front();
-            let segment = oldest.map_or(segment, |reading| reading.segment);
-            self.tell(Some(in_main(segment)))?;
+            self.tell(Some(stream.before(segment)))?;
         }
         ControlFlow::Continue(())
     }

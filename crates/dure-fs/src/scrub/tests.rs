@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use dure_block::ram::RamDevice;
 use dure_block::{Device, share};
 use dure_store::format::slot::Slot;
-use dure_store::layout::FormatOptions;
+use dure_store::layout::{FormatOptions, TableCopies};
 use dure_store::packs::Table;
 use dure_store::units::{BLOCK_BYTES, BLOCK_BYTES_U64, BlockNo, Nid};
 use dure_sync::{Arc, clock};
@@ -16,11 +16,14 @@ use crate::file::{ReadMode, Stamp};
 use crate::inode::{InodeRef, NewInode};
 use crate::volume::{Background, FileSystem, MountOptions};
 
+mod copies;
+
 const PAGES: u64 = 700;
 
-fn device() -> Arc<dyn Device> {
+fn device(table_copies: TableCopies) -> Arc<dyn Device> {
     let device = share(Arc::new(RamDevice::new("ram", 8192)));
     let format = FormatOptions {
+        table_copies,
         journals: Some(2),
         segment_blocks: Some(64),
         ..FormatOptions::default()
@@ -40,7 +43,10 @@ fn open(device: &Arc<dyn Device>) -> FileSystem {
 
 /// `directory/file` with pages that differ, on the medium.
 fn filled() -> (Arc<dyn Device>, FileSystem) {
-    let device = device();
+    filled_on(device(TableCopies::One))
+}
+
+fn filled_on(device: Arc<dyn Device>) -> (Arc<dyn Device>, FileSystem) {
     let fs = open(&device);
     let new = |mode| NewInode {
         mode,
@@ -85,7 +91,7 @@ fn flip(fs: &FileSystem, block: BlockNo) {
     let mut bytes = [0; BLOCK_BYTES];
     region.read(block, &mut bytes).unwrap();
     bytes[1000] ^= 4;
-    region.write(block, &bytes).unwrap();
+    region.write_once(block, &bytes).unwrap();
 }
 
 /// The block of a page of the file.
@@ -403,4 +409,33 @@ fn a_snapshot_is_not_scrubbed_by_itself() {
     let then = fs.open_snapshot("monday", MountOptions::default()).unwrap();
     let refused = then.scrub(&ScrubOptions::default(), &mut |_| ControlFlow::Continue(()));
     assert!(matches!(refused, Err(dure_store::Error::Invalid(_))));
+}
+
+/// Else it would take its own requests for those of others, and be slow for a while after each.
+#[test]
+fn it_counts_all_that_it_asks_of_the_device_as_its_own() {
+    let (_, fs) = filled_and_mounted();
+    let volume = &fs.0;
+    let region = &volume.store.region;
+    let scrub = Scrub {
+        store: &volume.store,
+        cleaner: &volume.cleaner,
+        names: &volume.names,
+        paths: &|_, _, _| BTreeMap::new(),
+        rule: Rule::Holds,
+    };
+    let before = region.counters();
+    let mut run = Run {
+        scrub: &scrub,
+        pace: Pace::new(None, &before),
+        counts: ScrubCounts::default(),
+        found: Vec::new(),
+        known: BTreeMap::new(),
+        cursor: ScrubCursor::default(),
+        go_on: &mut |_| ControlFlow::Continue(()),
+    };
+    run.all(ScrubCursor::default()).unwrap();
+    assert_eq!(run.counts.bad, 0);
+    let made = pace::requests(&region.counters()) - pace::requests(&before);
+    assert_eq!(run.pace.own(), made);
 }

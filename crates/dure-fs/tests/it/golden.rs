@@ -14,13 +14,13 @@ use std::ops::ControlFlow;
 use dure_block::linear::LinearDevice;
 use dure_block::ram::{Image, RamDevice};
 use dure_block::{Device, Lba, share};
-use dure_check::{CheckOptions, Data, IssueKind, check};
+use dure_check::{CheckOptions, Data, IssueKind, Repair, check};
 use dure_fs::format::feature::{CLONES, Comes, FEATURES, Feature};
 use dure_fs::members::{Member, join};
 use dure_fs::{
     AllocateMode, Background, Bounds, DirectoryEntry, FileKind, FileSystem, FormatOptions, Limits,
     MountOptions, NewInode, NvmRegion, Quota, QuotaKind, ReadMode, RenameMode, SetAttributes,
-    Stamp, Subject, XattrMode,
+    Stamp, Subject, TableCopies, XattrMode,
 };
 use dure_store::media::Region;
 use dure_store::read_layout;
@@ -380,6 +380,79 @@ fn make_clones() {
     }
 }
 
+/// The image with two copies of NAT and SIT, which was not unmounted.
+const COPIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/v4-copies.rle");
+
+/// Either copy is enough.
+#[test]
+fn version_4_with_copies() {
+    let encoded = std::fs::read(COPIES).expect("an image");
+    assert!(encoded.len() <= GOLDEN_BYTES_MAX, "{} bytes", encoded.len());
+    let image = rle::decode(&encoded);
+    assert_eq!(image[128], 8, "the flag");
+    let layout = {
+        let all = RamDevice::from_image("golden", &Image::from_bytes(&image));
+        read_layout(&Region::open(share(all))).expect("a volume")
+    };
+    let pairs = u64::from(layout.nat_pairs) + u64::from(layout.sit_pairs);
+    for first in [layout.nat, layout.copies] {
+        let mut image = image.clone();
+        let bytes = |blocks: u64| usize::try_from(blocks * 4096).expect("small");
+        image[bytes(first)..bytes(first + 2 * pairs)].fill(0xa5);
+        let all = Arc::new(RamDevice::from_image("golden", &Image::from_bytes(&image)));
+        let found = |options: &CheckOptions| {
+            let report = check(shared(&all), options).expect("a superblock");
+            let issues = report.issues().iter();
+            let of = |kind: &IssueKind| {
+                matches!(
+                    kind,
+                    IssueKind::NotClean { .. } | IssueKind::PairCopyBad { .. }
+                )
+            };
+            assert!(
+                issues.clone().all(|one| of(&one.kind)),
+                "{:?}",
+                report.issues()
+            );
+            issues.filter(|one| !one.repaired).count()
+        };
+        assert!(found(&CheckOptions::default()) > 2);
+        let fs = mount(shared(&all));
+        expect_content(&fs);
+        fs.close().expect("a good device");
+        let repair = CheckOptions {
+            repair: Repair::Full,
+            ..CheckOptions::default()
+        };
+        assert_eq!(found(&repair), 0);
+        let report = check(shared(&all), &CheckOptions::default()).expect("a superblock");
+        assert!(report.is_spotless(), "{:?}", report.issues());
+    }
+}
+
+#[test]
+#[ignore = "makes the golden image with copies: cargo test -p dure-fs --test it -- --ignored golden::make_copies"]
+fn make_copies() {
+    let all = Arc::new(RamDevice::new("golden", DISK_BLOCKS));
+    let options = FormatOptions {
+        journals: Some(2),
+        table_copies: TableCopies::Two,
+        ..FormatOptions::default()
+    };
+    FileSystem::format(shared(&all), &options).expect("room");
+    let fs = mount(shared(&all));
+    fill(&fs);
+    fs.checkpoint_now().expect("a good device");
+    let root = fs.root().expect("a root");
+    let file = fs.lookup(&root, b"file").expect("a lookup").expect("it");
+    let written = fs.write(&file, 0, &pattern(1, 10_000), Stamp::Set);
+    written.expect("room");
+    drop((file, root));
+    fs.sync().expect("a good device");
+    let encoded = rle::encode(&all.snapshot().to_bytes());
+    std::fs::write(COPIES, encoded).expect("a writable tree");
+}
+
 /// The image with quotas; its one user has as many inodes as it may.
 const QUOTAS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/v4-quotas.rle");
 const OWNER: Subject = Subject {
@@ -555,6 +628,7 @@ const ALL: &[(&str, On, bool)] = &[
     ("v4-clones-crashed", On::Media, false),
     ("v4-quotas", On::Disk, true),
     ("v4-projects", On::Disk, true),
+    ("v4-copies", On::Disk, false),
 ];
 
 /// What tells that nothing of a volume has changed: names, attributes, contents, extended attributes.

@@ -10,7 +10,7 @@ use dure_block::{Lba, share};
 use dure_check::{CheckOptions, Data, check};
 use dure_fs::{
     Background, DirectoryEntry, Error, FileKind, FileSystem, FormatOptions, MountOptions,
-    VolumeInfo,
+    TableCopies, VolumeInfo,
 };
 use dure_sync::Arc;
 use dure_sync::random::Seeded;
@@ -31,9 +31,15 @@ fn mount(device: &Arc<RamDevice>) -> FileSystem {
 
 /// A volume with random content, unmounted.
 fn filled(seed: u64) -> Image {
+    filled_with(seed, TableCopies::One)
+}
+
+/// The same, with so many copies of NAT and SIT.
+fn filled_with(seed: u64, table_copies: TableCopies) -> Image {
     let device = Arc::new(RamDevice::new("volume", BLOCKS));
     let options = FormatOptions {
         journals: Some(2),
+        table_copies,
         ..FormatOptions::default()
     };
     FileSystem::format(share(Arc::clone(&device)), &options).expect("room");
@@ -100,7 +106,16 @@ fn listing(image: &Image) -> BTreeSet<String> {
 
 #[test]
 fn a_volume_grows_twice_and_keeps_what_it_has() {
-    let image = filled(1);
+    grows_twice(filled(1));
+}
+
+/// The check compares both copies of NAT and SIT.
+#[test]
+fn a_volume_with_two_copies_of_its_tables_grows_with_both() {
+    grows_twice(filled_with(1, TableCopies::Two));
+}
+
+fn grows_twice(image: Image) {
     let wanted = listing(&image);
     assert!(wanted.len() > 5, "{wanted:?}");
     let mut image = image;

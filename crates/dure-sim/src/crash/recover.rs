@@ -4,11 +4,13 @@
 //! is left. **Invariants.** One thread, a clock that stands still: what it gives depends
 //! only on the medium, which [`super::memo`] relies on. **Crash.** It has been.
 
-use dure_block::Device;
+use std::ops::ControlFlow;
+
+use dure_block::{BLOCK_BYTES, Device, Io, Lba, WriteFlags};
 use dure_check::{CheckOptions, Data, IssueKind, Repair, check};
 use dure_fs::{
-    Error, FileSystem, MountOptions, NvramOptions, RecordPolicy, Rules, StoreRules, VolumeInfo,
-    VolumeRules, VolumeState,
+    Error, FileSystem, MountOptions, NvramOptions, RecordPolicy, Rules, ScrubOptions, StoreRules,
+    VolumeInfo, VolumeRules, VolumeState,
 };
 use dure_sync::clock::{Timestamp, pretend_wall};
 use dure_sync::{Arc, random};
@@ -38,9 +40,15 @@ pub(super) fn recover(
             return repair_unlogged(&device, mount);
         }
         let before = left_by_a_crash(&device, Data::Verify, "before recovery")?;
+        if media.loses_a_copy {
+            lose_a_copy(&device).map_err(|error| format!("the copies: {error}"))?;
+        }
         let fs = FileSystem::open(device.clone(), in_recovery(mount));
         let fs = fs.map_err(|error| format!("recovery: {error}"))?;
         let tree = Tree::read(&fs).map_err(|what| format!("the recovered tree: {what}"))?;
+        if media.loses_a_copy {
+            mend_copies(&fs)?;
+        }
         fs.close()
             .map_err(|error| format!("unmount after recovery: {error}"))?;
         if before.iter().any(is_lost_copy) {
@@ -52,6 +60,48 @@ pub(super) fn recover(
     pretend_wall(None);
     random::pretend(None);
     tree
+}
+
+/// Overwrites one of the two copies of all of NAT and SIT: the first or the second, as the number of
+/// the last checkpoint is even or odd.
+fn lose_a_copy(device: &Arc<dyn Device>) -> dure_fs::Result<()> {
+    let info = VolumeInfo::read(device.clone())?;
+    let layout = info.layout;
+    let first = match info.checkpoint % 2 {
+        0 => layout.nat,
+        _ => layout.copies,
+    };
+    let blocks = 2 * (u64::from(layout.nat_pairs) + u64::from(layout.sit_pairs));
+    let block = [0xa5; BLOCK_BYTES];
+    for at in first..first + blocks {
+        device.execute(Io::Write {
+            lba: Lba::new(at),
+            parts: &[&block],
+            flags: WriteFlags::NONE,
+        })?;
+    }
+    Ok(())
+}
+
+/// A scrub writes the destroyed copy anew. A power cut may leave the two copies of a journal's header
+/// unequal, until that is written again.
+fn mend_copies(fs: &FileSystem) -> Result<(), String> {
+    let options = ScrubOptions {
+        rate: Some(1 << 40),
+        ..ScrubOptions::default()
+    };
+    let mut left = None;
+    let counts = fs.scrub(&options, &mut |now| {
+        let mut found = now.found.iter().filter(|bad| !bad.mended);
+        let worse = found.find(|bad| !bad.why.contains("copy of the header of journal"));
+        left = left.take().or_else(|| worse.cloned());
+        ControlFlow::Continue(())
+    });
+    counts.map_err(|error| format!("scrub: {error}"))?;
+    match left {
+        None => Ok(()),
+        Some(left) => Err(format!("scrub: it has not mended: {}", left.why)),
+    }
 }
 
 fn volume(all: &Arc<dyn Device>, media: Raw) -> Result<Arc<dyn Device>, String> {

@@ -38,6 +38,7 @@ const NAMES: &[(u8, &str)] = &[
     (138, "SYNC_ROUNDS"),
     (139, "DIRTY_METER"),
     (140, "FRAMES or SCRATCH"),
+    (146, "DAMAGED"),
     (147, "SUBMITTING"),
     (148, "CREW"),
     (149, "WORKER"),

@@ -28,7 +28,7 @@ use dure_check::{CheckOptions, check};
 use dure_fs::{
     Absorbed, Background, DirectoryRule, Durability, FileSystem, FlushRule, FormatOptions,
     MountOptions, NewInode, NvramAbsorb, PageCaching, RangeRule, Rules, Stamp, StoreRules,
-    VolumeRules, WorkerActivity,
+    TableCopies, VolumeRules, WorkerActivity,
 };
 use dure_sync::atomic::AtomicU64;
 use dure_sync::clock::{Timestamp, pretend_wall};
@@ -62,10 +62,20 @@ const START: Timestamp = Timestamp {
 /// If `blocks` are too few for a volume.
 #[must_use]
 pub fn small_volume(blocks: u64) -> Arc<RamDevice> {
+    small_volume_with(blocks, TableCopies::One)
+}
+
+/// The same, with so many copies of NAT and SIT.
+///
+/// # Panics
+/// If the device is too small.
+#[must_use]
+pub fn small_volume_with(blocks: u64, table_copies: TableCopies) -> Arc<RamDevice> {
     let ram = Arc::new(RamDevice::new("ram", blocks));
     let format = FormatOptions {
         journals: Some(2),
         segment_blocks: Some(32),
+        table_copies,
         ..FormatOptions::default()
     };
     FileSystem::format(share(Arc::clone(&ram)), &format).expect("the device is large enough");

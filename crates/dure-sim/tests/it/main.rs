@@ -3,6 +3,7 @@
 mod crash_ace;
 mod crash_canaries;
 mod crash_chipmunk;
+mod crash_copies;
 mod crash_cores;
 mod crash_direct;
 mod crash_hybrid;

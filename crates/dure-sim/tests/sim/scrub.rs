@@ -1,5 +1,8 @@
 //! A scrub of a volume that changes blames nothing.
 //!
+//! And of a volume with two copies of its tables it mends what another task destroys of one copy, while
+//! checkpoints write both.
+//!
 //! Runs with the sim backend only: `cargo xtask sim -p dure-sim -- scrub`. Writers overwrite, truncate,
 //! make and remove files; another task cleans, checkpoints, and takes and deletes snapshots. Scrubs run
 //! meanwhile, one after the other, and at the end one over a volume that holds still.
@@ -8,16 +11,17 @@
 
 use std::ops::ControlFlow;
 
-use dure_block::share;
+use dure_block::ram::RamDevice;
+use dure_block::{Device, Io, Lba, WriteFlags, share};
 use dure_fs::units::BLOCK_BYTES;
 use dure_fs::{
     AllocateMode, BadBlock, Error, FileSystem, InodeRef, MountOptions, NewInode, ScrubOptions,
-    SetAttributes, Stamp, VolumeRules,
+    SetAttributes, Stamp, TableCopies, VolumeInfo, VolumeRules,
 };
-use dure_sim::schedules::{Trial, assert_whole, play_each, small_volume};
+use dure_sim::schedules::{Trial, assert_whole, play_each, small_volume, small_volume_with};
 use dure_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dure_sync::canary::Rule;
-use dure_sync::{CoreId, thread};
+use dure_sync::{Arc, CoreId, thread};
 
 const WRITERS: u16 = 2;
 const ROUNDS: u64 = 6;
@@ -158,7 +162,8 @@ fn sim_scrub_blames_nothing_that_changes() {
 #[test]
 fn sim_scrub_needs_a_second_look() {
     static WRONG: AtomicU64 = AtomicU64::new(0);
-    play_each(40, 4, |trial| {
+    // Owners are asked just before their blocks are read: few schedules come in between.
+    play_each(400, 4, |trial| {
         let found = !blamed(trial, Rule::LEFT_OUT).is_empty();
         WRONG.fetch_add(u64::from(found), Ordering::SeqCst);
     });
@@ -166,4 +171,66 @@ fn sim_scrub_needs_a_second_look() {
         WRONG.load(Ordering::SeqCst) > 0,
         "no schedule showed a block that changed"
     );
+}
+
+/// Destroys blocks of one copy of NAT and SIT, one after the other.
+fn destroy(ram: &Arc<RamDevice>, first: u64, blocks: u64, done: &AtomicBool) {
+    let block = [0xa5; BLOCK_BYTES];
+    let mut n = 0;
+    while !done.load(Ordering::SeqCst) {
+        ram.execute(Io::Write {
+            lba: Lba::new(first + n % blocks),
+            parts: &[&block],
+            flags: WriteFlags::NONE,
+        })
+        .unwrap();
+        n += 1;
+        thread::yield_now();
+    }
+}
+
+/// Writes and checkpoints while scrubs mend what is destroyed of one copy of the tables.
+fn mend_while_written(trial: Trial, second: bool) {
+    let ram = small_volume_with(2048, TableCopies::Two);
+    let layout = VolumeInfo::read(share(ram.clone())).unwrap().layout;
+    let blocks = 2 * (u64::from(layout.nat_pairs) + u64::from(layout.sit_pairs));
+    let first = if second { layout.copies } else { layout.nat };
+    let fs = FileSystem::open(share(ram.clone()), trial.options()).unwrap();
+    let done = AtomicBool::new(false);
+    let left = |found: Vec<BadBlock>| found.into_iter().find(|bad| !bad.mended);
+    thread::scope(|scope| {
+        let (fs, done, ram) = (&fs, &done, &ram);
+        let scrubber = scope.spawn_on(CoreId::new(0), move || {
+            while !done.load(Ordering::SeqCst) {
+                assert_eq!(left(scrub(fs)), None);
+            }
+        });
+        let destroyer = scope.spawn_on(CoreId::new(3), move || destroy(ram, first, blocks, done));
+        let writers: Vec<_> = (1..=WRITERS)
+            .map(|core| scope.spawn_on(CoreId::new(core), move || write(fs, core)))
+            .collect();
+        for _ in 0..4 {
+            fs.checkpoint_now().unwrap();
+        }
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::SeqCst);
+        destroyer.join().unwrap();
+        scrubber.join().unwrap();
+    });
+    assert_eq!(left(scrub(&fs)), None);
+    assert_eq!(scrub(&fs), []);
+    fs.close().unwrap();
+    assert_whole(ram);
+}
+
+#[test]
+fn sim_scrub_mends_copies_that_are_written() {
+    play_each(60, 4, |trial| {
+        mend_while_written(trial, true);
+    });
+    play_each(60, 4, |trial| {
+        mend_while_written(trial, false);
+    });
 }

@@ -55,13 +55,23 @@ pub const MEDIA: Feature = feature("media", FlagSet::Incompat, 1, Comes::Mkfs);
 pub const CLONES: Feature = feature("clones", FlagSet::Incompat, 2, Comes::Use);
 /// Inodes may have a project.
 pub const PROJECTS: Feature = feature("projects", FlagSet::Incompat, 4, Comes::Use);
+/// NAT and SIT have a second copy, whose place is in the superblock.
+pub const COPIES: Feature = feature("copies", FlagSet::Incompat, 8, Comes::Mkfs);
 /// The media are stamped by each mount for writing (`format::stamp`).
 pub const STAMPS: Feature = feature("stamps", FlagSet::RoCompat, 1, Comes::Mkfs);
 const COMPRESSION: Feature = feature("compression", FlagSet::Incompat, 16, Comes::Later);
 const ENCRYPTION: Feature = feature("encryption", FlagSet::Incompat, 32, Comes::Later);
 
 /// All features.
-pub const FEATURES: [Feature; 6] = [MEDIA, STAMPS, CLONES, PROJECTS, COMPRESSION, ENCRYPTION];
+pub const FEATURES: [Feature; 7] = [
+    MEDIA,
+    STAMPS,
+    CLONES,
+    PROJECTS,
+    COPIES,
+    COMPRESSION,
+    ENCRYPTION,
+];
 
 impl SuperBlock {
     /// The flags of a set.

@@ -6,7 +6,7 @@
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::feature::{self, CLONES, PROJECTS};
+use super::feature::{self, CLONES, COPIES, PROJECTS};
 use super::foreign;
 pub use super::media::{DEVICES_MAX, DeviceEntryV1, PATH_BYTES};
 use crate::error::{Error, Result};
@@ -88,7 +88,9 @@ pub struct SuperBlockV1 {
     /// With several media, where each was when the volume was made: a hint. Zero padded.
     pub paths: [[u8; PATH_BYTES]; DEVICES_MAX],
     /// Written zero, checked zero.
-    pub reserved: [u8; 256],
+    pub reserved: [u8; 248],
+    /// With the feature `COPIES`, the first block of the second copies of NAT and SIT; else zero.
+    pub copies: U64,
 }
 const _: () = assert!(size_of::<SuperBlockV1>() == BLOCK_BYTES);
 
@@ -180,7 +182,8 @@ impl SuperBlock {
         )?;
         Error::expect_eq("superblock address", address, address, sb.address.get())?;
         sb.expect_readable()?;
-        let dirt = sb.reserved.iter().filter(|&&byte| byte != 0).count();
+        let mut dirt = sb.reserved.iter().filter(|&&byte| byte != 0).count();
+        dirt += usize::from(!sb.has(COPIES) && sb.copies.get() != 0);
         Error::expect_eq(
             "superblock reserved bytes",
             address,

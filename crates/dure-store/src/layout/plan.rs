@@ -5,6 +5,7 @@ use zerocopy::little_endian::{I64, U32, U64};
 use super::{JOURNALS_MAX, Layout, MIRRORED, VOLUME_BLOCKS_MIN};
 use crate::alloc::Numa;
 use crate::error::{Error, Result, size_of};
+use crate::format::feature::COPIES;
 use crate::format::superblock::{MAGIC, SuperBlock, VERSION};
 use crate::format::{nat, sit, summary, volume};
 use crate::offer::{NodeLog, NvmRegion, Offer};
@@ -39,6 +40,18 @@ pub struct FormatOptions {
     /// The logs of the cores that this machine has are written once. In an image file a commit would
     /// otherwise make the file system below allocate blocks, and log that, before its flush is done.
     pub written_logs: bool,
+    /// Copies of NAT and SIT.
+    pub table_copies: TableCopies,
+}
+
+/// How often NAT and SIT are on the media.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TableCopies {
+    /// Once.
+    #[default]
+    One,
+    /// Twice.
+    Two,
 }
 
 impl FormatOptions {
@@ -77,12 +90,13 @@ impl Layout {
         let blocks = spans.iter().map(|span| span.blocks).sum();
         let room = blocks / u64::from(segment_blocks);
         let journals = journals_for(room, options.journals, cores)?;
-        let mut places = Places::of(blocks, segment_blocks, journals)?;
+        let copies = options.table_copies;
+        let mut places = Places::of(blocks, segment_blocks, journals, copies)?;
         let mut journals = journals;
         if options.journals.is_none() {
             let fit = offer.journals_max(places.main, segment_blocks);
             journals = journals.min(fit);
-            places = Places::of(blocks, segment_blocks, journals)?;
+            places = Places::of(blocks, segment_blocks, journals, copies)?;
         }
         offer.check(places.main, segment_blocks, journals)?;
         let segments = (blocks - 1).saturating_sub(places.main) / u64::from(segment_blocks);
@@ -98,7 +112,7 @@ impl Layout {
         let small = |value: u64| u32::try_from(value).map_err(|_| too_large(blocks));
         let uuid = options.uuid.unwrap_or_else(random_uuid);
         let table = offer.table(uuid, &spans);
-        let superblock = SuperBlock {
+        let mut superblock = SuperBlock {
             magic: MAGIC,
             crc: U32::ZERO,
             version: U32::new(VERSION),
@@ -132,8 +146,12 @@ impl Layout {
             member: U32::ZERO,
             node_log: U32::new(table.node_log),
             paths: table.paths,
-            reserved: [0; 256],
+            reserved: [0; 248],
+            copies: U64::new(places.copies),
         };
+        if copies == TableCopies::Two {
+            superblock = superblock.with(COPIES);
+        }
         Layout::from_superblock(superblock)
     }
 }
@@ -174,11 +192,18 @@ struct Places {
     sit_pairs: u64,
     summary: u64,
     summary_pairs: u64,
+    /// 0: there are none.
+    copies: u64,
     main: u64,
 }
 
 impl Places {
-    fn of(blocks: u64, segment_blocks: u32, journals: u32) -> Result<Places> {
+    fn of(
+        blocks: u64,
+        segment_blocks: u32,
+        journals: u32,
+        table_copies: TableCopies,
+    ) -> Result<Places> {
         let room = blocks / u64::from(segment_blocks);
         let nat_pairs = blocks
             .div_ceil(4)
@@ -197,7 +222,13 @@ impl Places {
         let nat = journal_headers + MIRRORED * u64::from(journals);
         let sit = nat + 2 * nat_pairs;
         let summary = sit + 2 * sit_pairs;
-        let main = (summary + 2 * summary_pairs * room).next_multiple_of(u64::from(segment_blocks));
+        // The summaries lie between a table and its copy.
+        let end = summary + 2 * summary_pairs * room;
+        let (copies, end) = match table_copies {
+            TableCopies::One => (0, end),
+            TableCopies::Two => (end, end + 2 * (nat_pairs + sit_pairs)),
+        };
+        let main = end.next_multiple_of(u64::from(segment_blocks));
         Ok(Places {
             volume_header,
             pack,
@@ -209,6 +240,7 @@ impl Places {
             sit_pairs,
             summary,
             summary_pairs,
+            copies,
             main,
         })
     }

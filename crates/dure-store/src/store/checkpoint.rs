@@ -103,6 +103,7 @@ impl Store {
         self.check_running()?;
         let own = state.check_own(&self.region, &self.layout);
         own.inspect_err(|error| self.stop(error))?;
+        self.mend_noted(state);
         let journal = self.journal();
         // Every granule changed by a handle up to this cut is on a dirty list by now, or was copied
         // by an earlier checkpoint: nodes go on the list before their handle joins.

@@ -42,6 +42,7 @@ pub fn make_volume(device: Arc<dyn Device>, options: &FormatOptions) -> Result<L
         [only] => Region::open(only.clone()),
         several => Region::open(members::compose(&media, several.iter().cloned())),
     };
+    region.write_twice(layout.copied());
     end_what_was_here(&devices, &region, &layout)?;
     // The tables are made on first use: only the header says which pairs were ever written.
     zero(

@@ -14,6 +14,7 @@
 
 mod above;
 mod checkpoint;
+mod copies;
 mod features;
 mod flags;
 mod grow;

@@ -235,6 +235,8 @@ impl Mount {
         space.end_shared(CoreId::new(0));
         let store = self.store((placement, state), None, recovered, shares)?;
         start_journal(&store, epoch, first_number, rings)?;
+        // What was read so far: the whole SIT, and what the recovery needed of the NAT.
+        store.mend_noted(&store.lock_checkpoint());
         Ok(store)
     }
 

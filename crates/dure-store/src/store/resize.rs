@@ -49,7 +49,7 @@ const MIRRORED: u64 = dure_journal::format::slotted::MIRRORED_BLOCKS as u64;
 /// `BadOption` for a volume that was not unmounted, or a device that is smaller than the volume or
 /// not enough larger; `Corrupt`, or a failed read or write.
 pub fn grow_volume(device: Arc<dyn Device>) -> Result<(Layout, Layout)> {
-    let region = Region::open(device);
+    let region = Region::open(device.clone());
     let before = read_layout(&region)?;
     let (header, generation) = read_header(&region, &before)?;
     if header.state.get() != STATE_CLEAN {
@@ -63,15 +63,19 @@ pub fn grow_volume(device: Arc<dyn Device>) -> Result<(Layout, Layout)> {
         "new tables lie behind the old volume"
     );
     let packs = Packs::read(&region, &before, &header)?;
-    let written = copy_tables(&region, (&before, &after), &packs, &header)?;
+    // What has two copies lies elsewhere in the new volume. All is written through one region, whose
+    // flush makes it durable.
+    let target = Region::open(device);
+    target.write_twice(after.copied());
+    let written = copy_tables((&region, &target), (&before, &after), &packs, &header)?;
     let mut state = CheckpointState::new(header, generation);
     state.header.packs = [0; 3952];
     let checkpoint = state.header.checkpoint.get();
-    Packs::new(&after).write(&region, &mut state.header, checkpoint, &written)?;
-    state.write(&region, &after)?;
+    Packs::new(&after).write(&target, &mut state.header, checkpoint, &written)?;
+    state.write(&target, &after)?;
     // Crash scenario if block 0 were written before the flush in this: it names tables that are not on
     // the medium.
-    write_superblocks(&region, &after.superblock, true)?;
+    write_superblocks(&target, &after.superblock, true)?;
     Ok((before, after))
 }
 
@@ -102,7 +106,8 @@ fn plan(before: &Layout, blocks: u64) -> Result<Layout> {
     let room = blocks.saturating_sub(before.main) / segment;
     let sit_pairs = room.div_ceil(u64::from(sit::ENTRIES));
     let packs = nat_pairs.div_ceil(PACK_PAIRS) + sit_pairs.div_ceil(PACK_PAIRS);
-    let fixed = MIRRORED * (1 + packs) + 2 * (nat_pairs + sit_pairs) + 1;
+    let copies = if before.has_copies() { 2 } else { 1 };
+    let fixed = MIRRORED * (1 + packs) + copies * 2 * (nat_pairs + sit_pairs) + 1;
     let of_segment = segment + 2 * u64::from(before.summary_pairs);
     let segments = blocks.saturating_sub(before.main + fixed) / of_segment;
     // The new tables must not lie where the old volume has something.
@@ -129,7 +134,12 @@ fn plan(before: &Layout, blocks: u64) -> Result<Layout> {
     superblock.pack = U64::new(pack);
     superblock.nat = U64::new(nat);
     superblock.sit = U64::new(sit);
-    superblock.summary = U64::new(sit + 2 * sit_pairs);
+    let summary = sit + 2 * sit_pairs;
+    superblock.summary = U64::new(summary);
+    if before.has_copies() {
+        let summaries = 2 * u64::from(before.summary_pairs) * segments;
+        superblock.copies = U64::new(summary + summaries);
+    }
     superblock.pack_pairs = small(packs)?;
     superblock.nat_pairs = small(nat_pairs)?;
     superblock.sit_pairs = small(sit_pairs)?;
@@ -140,7 +150,7 @@ fn plan(before: &Layout, blocks: u64) -> Result<Layout> {
 
 /// Writes what counts of the tables to its new place; which slots these are.
 fn copy_tables(
-    region: &Region,
+    (region, target): (&Region, &Region),
     (before, after): (&Layout, &Layout),
     packs: &Packs,
     header: &VolumeHeader,
@@ -148,7 +158,7 @@ fn copy_tables(
     let (seed, checkpoint) = (before.crc_seed, header.checkpoint.get());
     let copy = |from: u64, to: u64, slot: u64, kind: u32| {
         let payload = pair::read_slot(region, from, slot, kind, seed)?;
-        pair::write_slot(region, to, slot, kind, (checkpoint, &payload[..]), seed)?;
+        pair::write_slot(target, to, slot, kind, (checkpoint, &payload[..]), seed)?;
         Ok::<_, Error>(payload)
     };
     let counts = |table: Table, index: u64| match packs.code(PairIndex { table, index }) {

@@ -42,6 +42,8 @@ pub enum Place {
     Copy,
     /// Pair of the NAT or the SIT.
     Pair(PairIndex),
+    /// One of the two copies of such a pair: the other one serves.
+    PairCopy(PairIndex),
     /// Summary of a segment.
     Summary(SegNo),
 }
@@ -195,6 +197,12 @@ impl Store {
         let first = self.pair_start(table, start);
         let mut bytes = vec![0; to_usize(2 * (last - start + 1)) * BLOCK_BYTES];
         let read = self.region.read(BlockNo(first), &mut bytes).is_ok();
+        let copies = self.region.copy_of(BlockNo(first)).map(|copy| {
+            let mut copies = vec![0; bytes.len()];
+            // What cannot be read is not as the first.
+            let _ = self.region.read(copy, &mut copies);
+            copies
+        });
         let mut scrubbed = Scrubbed::default();
         for index in start..=last {
             let pair = PairIndex { table, index };
@@ -203,18 +211,22 @@ impl Store {
             };
             let at = to_usize(self.pair_start(table, index) + slot - first) * BLOCK_BYTES;
             let block = &bytes[at..at + BLOCK_BYTES];
-            let found = match read && self.open_pair(pair, slot, block).is_ok() {
-                true => Ok(()),
+            let same = copies
+                .as_ref()
+                .is_none_or(|copies| copies[at..at + BLOCK_BYTES] == *block);
+            let right = read && same && self.open_pair(pair, slot, block).is_ok();
+            let (place, found) = match right {
+                true => (Place::Pair(pair), Ok(())),
                 false => self.pair_again(pair),
             };
-            let place = Place::Pair(pair);
             scrubbed.compare(place, self.pair_start(table, index), found);
         }
-        scrubbed.blocks = 2 * scrubbed.compared;
+        let each = if copies.is_some() { 4 } else { 2 };
+        scrubbed.blocks = each * scrubbed.compared;
         Some((end, scrubbed))
     }
 
-    fn pair_start(&self, table: Table, index: u64) -> u64 {
+    pub(super) fn pair_start(&self, table: Table, index: u64) -> u64 {
         match table {
             Table::Nat => self.layout.nat_pair(index),
             Table::Sit => {
@@ -225,7 +237,7 @@ impl Store {
     }
 
     /// Compares the slot that counts of a pair, in its block.
-    fn open_pair(&self, pair: PairIndex, slot: u64, block: &[u8]) -> Result<()> {
+    pub(super) fn open_pair(&self, pair: PairIndex, slot: u64, block: &[u8]) -> Result<()> {
         let first = self.pair_start(pair.table, pair.index);
         let kind = match pair.table {
             Table::Nat => pair_kind::NAT,
@@ -238,16 +250,22 @@ impl Store {
         }
     }
 
-    /// Reads a pair while no checkpoint writes.
-    fn pair_again(&self, pair: PairIndex) -> Result<()> {
-        let _no_checkpoint = self.lock_checkpoint();
+    /// Reads a pair, and its copy, while no checkpoint writes.
+    fn pair_again(&self, pair: PairIndex) -> (Place, Result<()>) {
+        let no_checkpoint = self.lock_checkpoint();
+        if let Some((_, error, _)) = self.wrong_copy(pair, &no_checkpoint) {
+            return (Place::PairCopy(pair), Err(error));
+        }
         let SlotCode::Slot(slot) = self.nat.packs.code(pair) else {
-            return Ok(());
+            return (Place::Pair(pair), Ok(()));
         };
         let mut block = [0; BLOCK_BYTES];
         let at = self.pair_start(pair.table, pair.index) + slot;
-        self.region.read(BlockNo(at), &mut block)?;
-        self.open_pair(pair, slot, &block)
+        let read = self.region.read(BlockNo(at), &mut block);
+        let found = read
+            .map_err(Error::from)
+            .and_then(|()| self.open_pair(pair, slot, &block));
+        (Place::Pair(pair), found)
     }
 
     /// How many segments have summaries that one request reads.
@@ -288,13 +306,15 @@ impl Store {
         }
     }
 
-    /// Lets the next checkpoint write a damaged pair anew, from memory; false if it has no good copy
+    /// Lets the next checkpoint write a damaged pair anew, from memory, or writes one of two copies anew,
+    /// from the other; false if it has no good copy
     /// there, or a snapshot would get the damaged one.
     ///
     /// # Errors
-    /// Those of [`Store::checkpoint`], which makes it.
+    /// Those of [`Store::checkpoint`], which makes it; those of writing a copy.
     pub fn write_again(&self, place: Place) -> Result<bool> {
         match place {
+            Place::PairCopy(pair) => return self.mend_copy(pair),
             Place::Pair(pair) if pair.table == Table::Sit && self.snapshots.is_empty() => {
                 let first = pair.index * u64::from(sit::ENTRIES);
                 let segment = u32::try_from(first).expect("segments are u32");

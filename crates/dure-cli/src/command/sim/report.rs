@@ -133,6 +133,7 @@ impl Report {
     pub(super) fn volume_words(&self) -> String {
         let media = match self.media {
             Media::Disk => "",
+            Media::Copies => " --media copies",
             Media::Hybrid => " --media hybrid",
             Media::HybridLogsOnDisk => " --media hybrid-logs-on-disk",
             Media::HybridRegions => " --media hybrid-regions",

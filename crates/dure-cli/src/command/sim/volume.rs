@@ -39,6 +39,7 @@ pub(super) fn options(args: &SimCrash) -> Result<Options> {
     options.media = match (args.media, options.cache) {
         (Media::Disk, _) => On::Disk,
         (_, Cache::None) => bail!("--media: nvm=emulated is one device in persistent memory"),
+        (Media::Copies, _) => On::Copies,
         (Media::Hybrid, _) => On::Hybrid(NodeLog::Nvm),
         (Media::HybridLogsOnDisk, _) => On::Hybrid(NodeLog::Block),
         (Media::HybridRegions, _) => On::HybridRegions,
