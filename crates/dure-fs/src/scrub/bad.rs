@@ -23,8 +23,15 @@ impl Run<'_, '_> {
                 self.counts.replaced += 1;
                 continue;
             };
+            // What clones share concerns each of them, and is mended from what one of them has.
             let is_named = self.counts.bad + to_u64(found.len()) < NAMED_MAX;
-            found.push((self.scrub.bad(&wanted, &error, is_named), is_named));
+            let all = self.scrub.with_sharers(wanted);
+            let mut asked = all.iter().filter(|_| is_named);
+            let content = asked.find_map(|one| self.scrub.content_of(one));
+            for one in all {
+                let bad = self.scrub.bad(&one, &error, (is_named, content.as_ref()));
+                found.push((bad, is_named));
+            }
         }
         let named = found.iter().filter(|(_, is_named)| *is_named);
         self.find_paths(&named.map(|(bad, _)| bad).collect::<Vec<_>>());
@@ -74,17 +81,29 @@ fn key(bad: &BadBlock, ino: Ino) -> (Option<String>, Ino) {
 }
 
 impl Scrub<'_> {
-    /// A damaged block, which is mended if that can be.
-    fn bad(&self, wanted: &Wanted, error: &Error, is_named: bool) -> BadBlock {
+    /// A damaged page, and those that share its block.
+    fn with_sharers(&self, wanted: Wanted) -> Vec<Wanted> {
+        let mut all = vec![wanted];
+        if let Content::Page { owner, .. } = wanted.content {
+            all.extend(self.sharing(wanted.block, |other| *other != owner));
+        }
+        all
+    }
+
+    /// A damaged block, which is mended if that can be; `content`: what it held.
+    fn bad(
+        &self,
+        wanted: &Wanted,
+        error: &Error,
+        (is_named, content): (bool, Option<&[u8; BLOCK_BYTES]>),
+    ) -> BadBlock {
         let (mut part, mut mended, mut past) = (BadPart::Structure, false, None);
         match wanted.content {
             Content::Page { ino, .. } => {
                 let inode = self.names.inodes.inode(ino).ok();
                 let named = inode.as_ref().filter(|_| is_named);
                 let page = named.and_then(|inode| self.page(inode, wanted));
-                if let (Some(inode), Some(page)) = (&inode, page) {
-                    mended = self.mend_page(inode, page, wanted);
-                }
+                mended = content.is_some_and(|content| self.mend_page(wanted, content));
                 let offset = page.map(|page| page * dure_store::units::BLOCK_BYTES_U64);
                 let ino = inode.map_or(ino, |inode| {
                     let attributes = inode.inode().attributes();
@@ -123,7 +142,7 @@ impl Scrub<'_> {
         }
     }
 
-    fn page(&self, inode: &InodeRef, wanted: &Wanted) -> Option<u64> {
+    pub(super) fn page(&self, inode: &InodeRef, wanted: &Wanted) -> Option<u64> {
         let found = self.names.files.page_in(inode.inode(), wanted.block);
         found.ok().flatten()
     }

@@ -7,6 +7,7 @@
 //! works with. The damaged block is free afterwards. **On a crash** what points to the block names
 //! the old or the new one.
 
+use dure_block::crc32c::crc32c;
 use dure_store::format::nat::ENTRIES;
 use dure_store::packs::Table;
 use dure_store::units::{BLOCK_BYTES, Nid};
@@ -14,29 +15,35 @@ use dure_store::{Damage, Place};
 
 use super::Scrub;
 use super::wanted::{Content, Wanted};
-use crate::inode::InodeRef;
 
 impl Scrub<'_> {
-    /// Whether the page is in memory and was written elsewhere.
-    pub(super) fn mend_page(&self, inode: &InodeRef, page: u64, wanted: &Wanted) -> bool {
-        let Content::Page { owner, slot, .. } = wanted.content else {
-            return false;
-        };
-        if self.store.check_writable().is_err() {
-            return false;
-        }
-        let place = |bytes: &[u8; BLOCK_BYTES]| {
-            let placed = self.cleaner.replace_damaged((wanted.block, owner), bytes);
-            matches!(placed, Ok(true))
+    /// What a damaged page held, from memory or from a snapshot.
+    pub(super) fn content_of(&self, wanted: &Wanted) -> Option<[u8; BLOCK_BYTES]> {
+        let Content::Page { owner, ino, slot } = wanted.content else {
+            return None;
         };
         let mut bytes = [0; BLOCK_BYTES];
-        let files = &self.names.files;
-        let is_cached = files.copy_cached(inode.inode(), page, &mut bytes);
-        let placed = (is_cached && place(&bytes))
-            || self
-                .same_page(&owner, &slot)
-                .is_some_and(|bytes| place(&bytes));
-        placed && self.store.commit_all().is_ok()
+        let inode = self.names.inodes.inode(ino).ok();
+        let page = inode.as_ref().and_then(|inode| self.page(inode, wanted));
+        let is_cached = inode.zip(page).is_some_and(|(inode, page)| {
+            let files = &self.names.files;
+            files.copy_cached(inode.inode(), page, &mut bytes)
+        });
+        if is_cached && crc32c(&bytes) == slot.crc.get() {
+            return Some(bytes);
+        }
+        self.same_page(&owner, &slot)
+    }
+
+    /// Whether a page was written elsewhere, with this content.
+    pub(super) fn mend_page(&self, wanted: &Wanted, bytes: &[u8; BLOCK_BYTES]) -> bool {
+        let Content::Page { owner, .. } = wanted.content else {
+            return false;
+        };
+        let placed = || self.cleaner.replace_damaged((wanted.block, owner), bytes);
+        self.store.check_writable().is_ok()
+            && matches!(placed(), Ok(true))
+            && self.store.commit_all().is_ok()
     }
 
     /// Whether the node is in memory and a checkpoint wrote it elsewhere.

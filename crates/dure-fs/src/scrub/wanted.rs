@@ -24,7 +24,7 @@ use dure_store::format::node::NodeImage;
 use dure_store::format::slot::Slot;
 use dure_store::format::summary::{OWNER_NODE, OWNER_SLOT, SummaryEntry};
 use dure_store::space::InUse;
-use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid};
+use dure_store::units::{BLOCK_BYTES, BlockNo, Ino, Nid, SlotRef};
 
 use super::Scrub;
 use super::past::Pasts;
@@ -133,9 +133,39 @@ impl Scrub<'_> {
                     found.wanted.push(Wanted { block, content });
                 }
                 Some(_) => {}
-                None => found.replaced += 1,
+                // The summary names one owner, which may have let go of what others share.
+                None => match self.sharing(block, |_| true).next() {
+                    Some(wanted) => found.wanted.push(wanted),
+                    None => found.replaced += 1,
+                },
             }
         }
+    }
+
+    /// The pages that share a block, of the owners that are asked for.
+    pub(super) fn sharing(
+        &self,
+        block: BlockNo,
+        of: impl Fn(&SummaryEntry) -> bool,
+    ) -> impl Iterator<Item = Wanted> {
+        let owners = self.store.space.owners_of(block).into_iter();
+        let entry = |SlotRef { nid, granule, slot }| SummaryEntry {
+            nid: nid.0.into(),
+            kind: OWNER_SLOT,
+            granule,
+            slot,
+            reserved: 0,
+        };
+        let owners = owners.map(entry).filter(move |owner| of(owner));
+        owners.filter_map(move |owner| {
+            let (ino, slots) = self.cleaner.slots_of(&[(block, owner)]).ok()??;
+            let slot = slots[0].filter(Slot::is_written)?;
+            let is_here = !self.store.data_log.holds(block);
+            is_here.then_some(Wanted {
+                block,
+                content: Content::Page { owner, ino, slot },
+            })
+        })
     }
 
     fn image_in(&self, one: &InUse, found: &mut Found) {

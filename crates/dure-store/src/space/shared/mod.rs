@@ -120,8 +120,10 @@ impl Space {
         })
     }
 
-    /// The slots that name a shared block, as valid operations, or the lists of the medium, have it.
-    pub(crate) fn owners_of(&self, block: BlockNo) -> Vec<SlotRef> {
+    /// The slots that name a shared block, as valid operations, or the lists of the medium, have it; none
+    /// of a block that is not shared.
+    #[must_use]
+    pub fn owners_of(&self, block: BlockNo) -> Vec<SlotRef> {
         let Some((segment, index)) = self.layout.locate(block) else {
             return Vec::new();
         };
