@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{Mounted, can_mount, printed, refused, text, volume};
+use crate::program::{Mounted, can_mount, printed, refused, text, told, volume};
 
 #[test]
 fn a_volume_that_is_not_mounted_has_snapshots() {
@@ -211,4 +211,28 @@ fn what_differs_is_shown_mounted_or_not() {
         (Some("renamed"), Some("/new"))
     );
     mount.end();
+}
+
+#[test]
+fn none_is_deleted_if_one_of_them_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let expect = |v: &str| {
+        for name in ["one", "two"] {
+            printed(&["snapshot", "create", v, name]);
+        }
+        let why = refused(&["snapshot", "delete", v, "one", "none", "two"]);
+        told(
+            why.trim(),
+            &["nothing was deleted", "no snapshot called none"],
+        );
+        assert_eq!(printed(&["snapshot", "list", v]).lines().count(), 2);
+        printed(&["snapshot", "delete", v, "one", "two"]);
+    };
+    expect(text(&image));
+    if can_mount() {
+        let mount = Mounted::new(&image, "m", "");
+        expect(text(&mount.0));
+        mount.end();
+    }
 }
