@@ -1,10 +1,11 @@
 //! `dure snapshot`, of a volume that is mounted and of one that is not.
 
 use std::fs;
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{Mounted, can_mount, printed, refused, text, told, volume};
+use crate::program::{Mounted, can_mount, dure, errors, printed, refused, text, told, volume};
 
 #[test]
 fn a_volume_that_is_not_mounted_has_snapshots() {
@@ -235,4 +236,35 @@ fn none_is_deleted_if_one_of_them_is_not_there() {
         expect(text(&mount.0));
         mount.end();
     }
+}
+
+#[test]
+fn a_program_that_filled_the_volume_fails_no_command() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("large.img");
+    printed(&["mkfs", "--size", "256M", text(&image)]);
+    let mount = Mounted::new(&image, "m", "writeback");
+    let m = text(&mount.0).to_owned();
+    // What the kernel has collected does not fit: it tells syncfs(2) later.
+    let full = Command::new("dd")
+        .args(["if=/dev/zero", "bs=1M", "count=400"])
+        .arg(format!("of={m}/big"))
+        .output();
+    assert!(!full.unwrap().status.success());
+    fs::remove_file(mount.path("big")).unwrap();
+    // One that only reads does not ask.
+    let listed = dure(&["snapshot", "list", &m]);
+    assert!(listed.status.success(), "{}", errors(&listed));
+    assert_eq!(errors(&listed), "");
+    let created = dure(&["snapshot", "create", &m, "x"]);
+    let warning = errors(&created);
+    assert!(created.status.success(), "{warning}");
+    let told_all = ["could not be written back", "No space left"];
+    told(warning.trim(), &told_all);
+    let created = dure(&["snapshot", "create", &m, "y"]);
+    assert_eq!(errors(&created), "");
+    mount.end();
 }
