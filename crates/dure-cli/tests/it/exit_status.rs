@@ -22,7 +22,7 @@ const CASES: &[(&str, u8)] = &[
     ("mkfs v.img", 1),
     ("mkfs --size nonsense new.img", 2),
     ("mount no-such.img m", 1),
-    ("mount v.img m -o nonsense", 1),
+    ("mount v.img m -o nonsense", 2),
     ("mount v.img", 2),
     ("umount m", 1),
     ("check v.img", 0),
