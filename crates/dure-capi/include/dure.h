@@ -125,7 +125,8 @@ int dure_volume_statfs(const dure_volume *volume, struct dure_statfs *statfs);
  * no room for copies of tables, or 248 snapshots; -EBUSY: a call did not end within 2 seconds. */
 int dure_snapshot_create(const dure_volume *volume, const char *name);
 
-/* Frees what only it needed, durably. -ENOENT; -EBUSY: it is open. */
+/* Frees what only it needed, durably. -ENOENT; -EBUSY: it is open, or
+ * needed to end what is half received or half restored. */
 int dure_snapshot_delete(const dure_volume *volume, const char *name);
 
 int dure_snapshot_rename(const dure_volume *volume, const char *name, const char *to);

@@ -20,6 +20,26 @@ pub const CHECK_USAGE: u8 = 16;
 /// `rescue`: something is lost.
 pub const RESCUE_LOST: u8 = 4;
 
+/// What was wrong about the arguments, where the command itself found it.
+#[derive(Debug)]
+pub(crate) struct WrongArguments(pub(crate) String);
+
+impl std::fmt::Display for WrongArguments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongArguments {}
+
+/// The status of a command that failed.
+pub(crate) fn of(error: &anyhow::Error) -> u8 {
+    match error.is::<WrongArguments>() {
+        true => USAGE,
+        false => FAILED,
+    }
+}
+
 /// `OK` if nothing has failed; else every failure is told, the last one by the caller.
 pub(crate) fn unless(mut failed: Vec<anyhow::Error>) -> anyhow::Result<u8> {
     let Some(last) = failed.pop() else {

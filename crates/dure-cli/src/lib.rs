@@ -69,7 +69,7 @@ pub fn main(argv: Vec<OsString>, return_memory_soon: fn()) -> ExitCode {
             if checking {
                 exit::CHECK_FAILED
             } else {
-                exit::FAILED
+                exit::of(&error)
             }
         }
     });

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use dure::stream::{self, Half};
 use dure::{Volume, members};
 use dure_bench::note;
 use dure_block::file::{self, DeviceClaim, FileDevice, OpenOptions, Sharing, open_file};
@@ -85,6 +86,10 @@ pub(crate) fn named_once<'p>(paths: impl IntoIterator<Item = &'p Path>) -> Resul
 
 /// The image file or block device at `path`, opened like [`device`] but not shared yet.
 pub(crate) fn file_device(path: &Path, access: Access) -> Result<FileDevice> {
+    if let Some(mount) = mounts::on(path) {
+        let (volume, at) = (mount.source.display(), path.display());
+        bail!("{volume} is mounted on {at}; `dure umount {at}` first");
+    }
     patiently(path, || open_file(path, exclusively(access)))
 }
 
@@ -140,17 +145,21 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Volume> {
     Ok(volume)
 }
 
-/// Refuses a change of a volume on which a stream is half received.
+/// Refuses a change of a volume on which a stream is half received or a snapshot half restored.
 pub(crate) fn whole(fs: &FileSystem, path: &Path) -> Result<()> {
-    if let Some(name) = dure::stream::half_received(fs)? {
-        bail!(
-            "{}: a stream of snapshot {name} is half received, or that snapshot half restored, and what changes now \
-             would be taken for a part of it; receive or restore it again first (`dure mount -o ro` shows what \
-             is there)",
-            path.display()
-        );
+    let at = path.display();
+    let look =
+        "what changes now would be taken for a part of it (`dure mount -o ro` shows what is there)";
+    match stream::half_done(fs)? {
+        None => Ok(()),
+        Some(Half::Restored(name)) => bail!(
+            "{at}: snapshot {name} is half restored, and {look}; end that first with `dure snapshot restore {at} {name}`"
+        ),
+        Some(Half::Received(name)) => bail!(
+            "{at}: a stream of snapshot {name} is half received, and {look}; receive it again first, or, if it is \
+             lost, restore a snapshot that is here with `dure snapshot restore {at} NAME`"
+        ),
     }
-    Ok(())
 }
 
 /// The volume behind `path`, mounted in this process, to receive a stream or only to be read.

@@ -3,6 +3,7 @@
 use dure_fs::{Change, MountOptions, SnapshotInfo};
 
 use crate::error::{Context, Result};
+use crate::stream;
 use crate::volume::Volume;
 
 impl Volume {
@@ -42,8 +43,10 @@ impl Volume {
     /// Deletes a snapshot, durably; what only it needed is free then.
     ///
     /// # Errors
-    /// `ENOENT`; `EBUSY` while it is open; those of the device.
+    /// `ENOENT`; `EBUSY` while it is open, and while a stream is half received or a snapshot half
+    /// restored that needs it to be ended; those of the device.
     pub fn delete_snapshot(&self, name: &str) -> Result<()> {
+        stream::check_delete(self.file_system(), name)?;
         let deleted = self.file_system().delete_snapshot(name);
         deleted.during("delete snapshot")
     }

@@ -67,7 +67,7 @@ impl ChangeRow {
 }
 
 /// A path in one line: what does not print, a backslash and what is not UTF-8 are `\xNN`.
-fn shown(path: &[u8]) -> String {
+pub(super) fn shown(path: &[u8]) -> String {
     let mut text = String::from("/");
     for chunk in path.utf8_chunks() {
         for char in chunk.valid().chars() {
@@ -88,7 +88,11 @@ fn shown(path: &[u8]) -> String {
 
 /// `dure snapshot diff`.
 pub(crate) fn run(args: &SnapshotDiff) -> Result<()> {
-    let found = super::snapshot::server(&args.volume)?;
+    // What the kernel holds is of the present.
+    let found = match args.later {
+        Some(_) => super::snapshot::find(&args.volume)?.0,
+        None => super::snapshot::server(&args.volume)?,
+    };
     let (from, to) = (args.name.clone(), args.later.clone());
     if let Some(client) = found.client
         && ask(client, Request::Changes { from, to }, args.json)?

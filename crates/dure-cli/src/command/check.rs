@@ -6,7 +6,9 @@ use dure_block::count::Count;
 use dure_block::nvm::Nvm;
 use dure_check::{CheckOptions, Data, Issue, IssueKind, Progress, Repair, Report, Severity, check};
 use dure_fs::{FileSystem, MountOptions, Recover, VolumeInfo, VolumeState};
+use dure_sync::Arc;
 
+use super::damaged::{self, Damaged};
 use super::undo::{Ended, Saving};
 use crate::advice;
 use crate::args::Check;
@@ -58,17 +60,18 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
             Recover::Whole
         },
     };
-    let report = check(device, &options);
+    let report = check(Arc::clone(&device), &options);
     bar.finish_and_clear();
     let report = report.with_context(at);
     if let (Some(saving), Err(_)) = (&saving, &report) {
         saving.finish(&args.volume, Ended::Failed)?;
     }
     let report = report?;
+    let damaged = damaged::files(device, &report);
     if args.json {
-        print_json(args, &report);
+        print_json(args, &report, &damaged);
     } else {
-        print_text(args, &report);
+        print_text(args, &report, &damaged);
     }
     if let Some(step) = next_step(args, &report) {
         note!("dure: {}: {step}", at());
@@ -95,7 +98,12 @@ fn code(report: &Report) -> u8 {
 fn next_step(args: &Check, report: &Report) -> Option<String> {
     let volume = args.volume.display();
     let left = || report.issues().iter().filter(|issue| !issue.repaired);
-    let is = |severity| left().any(|issue| issue.kind.severity() == severity);
+    // No repair brings content back.
+    let of_content = |issue: &&Issue| matches!(issue.kind, IssueKind::DataChecksum { .. });
+    let is = |severity| {
+        let mut structures = left().filter(|issue| !of_content(issue));
+        structures.any(|issue| issue.kind.severity() == severity)
+    };
     if left().any(|issue| matches!(issue.kind, IssueKind::DeviceTooSmall { .. })) {
         return Some(advice::incomplete(&args.volume));
     }
@@ -116,14 +124,25 @@ fn next_step(args: &Check, report: &Report) -> Option<String> {
     };
     // What a crash leaves is recovered by a mount.
     let of_crash = |issue: &&Issue| matches!(issue.kind, IssueKind::NotClean { .. });
-    left().find(|issue| !of_crash(issue)).map(|_| {
+    let mut structures = left().filter(|issue| !of_crash(issue) && !of_content(issue));
+    let structures = structures.next().map(|_| {
         format!("{costs}: `dure check --repair {volume}` corrects what it can; --undo FILE keeps what it changes")
-    })
+    });
+    let content = left().find(of_content).map(|_| {
+        "the content of the damaged pages is lost: write each file anew, or restore it from a backup or an \
+         older snapshot"
+            .to_owned()
+    });
+    let steps: Vec<String> = structures.into_iter().chain(content).collect();
+    (!steps.is_empty()).then(|| steps.join("; "))
 }
 
-fn print_text(args: &Check, report: &Report) {
+fn print_text(args: &Check, report: &Report, damaged: &[Damaged]) {
     for issue in report.issues() {
         say!("{issue}");
+    }
+    for file in damaged {
+        say!("damaged: {file}");
     }
     for lost in report.lost() {
         say!("lost: {lost}");
@@ -148,7 +167,7 @@ fn print_text(args: &Check, report: &Report) {
     );
 }
 
-fn print_json(args: &Check, report: &Report) {
+fn print_json(args: &Check, report: &Report, damaged: &[Damaged]) {
     let counts = report.counts();
     let issues: Vec<_> = report
         .issues()
@@ -170,6 +189,7 @@ fn print_json(args: &Check, report: &Report) {
         "clean": report.issues().is_empty(),
         "issues": issues,
         "lost": lost,
+        "damaged": damaged,
         "files": counts.files,
         "directories": counts.directories,
         "symlinks": counts.symlinks,

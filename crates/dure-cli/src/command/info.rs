@@ -3,14 +3,17 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use dure::stream;
 use dure_bench::say;
+use dure_block::Device;
 use dure_block::count::Count;
 use dure_block::nvm::Nvm;
 use dure_fs::format::feature::{FEATURES, FlagSet};
 use dure_fs::format::media::{Medium, MediumKind};
 use dure_fs::format::sit::SegmentUse;
 use dure_fs::format::superblock::SuperBlock;
-use dure_fs::{Layout, VolumeInfo};
+use dure_fs::{FileSystem, Layout, MountOptions, VolumeInfo};
+use dure_sync::Arc;
 
 use crate::args::Info;
 use crate::exit;
@@ -22,6 +25,8 @@ use crate::volume::{self, Access};
 
 /// Lines of the log that a person is shown.
 const LOG_LINES: usize = 5;
+/// Rows of a volume on which something is half done.
+const HALF_DONE: [&str; 2] = ["half received", "half restored"];
 
 pub(crate) fn run(args: &Info) -> Result<u8> {
     if args.journal {
@@ -31,9 +36,24 @@ pub(crate) fn run(args: &Info) -> Result<u8> {
         return of_mounted(args, client);
     }
     let device = volume::device_as(&args.volume, Access::Read, &args.regions, Nvm::Auto)?;
-    let info = VolumeInfo::read(device).with_context(|| args.volume.display().to_string())?;
-    show(rows(&info), args.json);
+    let info = VolumeInfo::read(Arc::clone(&device));
+    let info = info.with_context(|| args.volume.display().to_string())?;
+    let mut rows = rows(&info);
+    rows.extend(half_done(device));
+    show(rows, args.json);
     Ok(exit::OK)
+}
+
+/// The snapshot that is half received or half restored. Nothing of a volume that cannot be opened: the
+/// other rows tell what they can.
+fn half_done(device: Arc<dyn Device>) -> Option<Row> {
+    let options = MountOptions {
+        read_only: true,
+        ..MountOptions::default()
+    };
+    let fs = FileSystem::open(device, options).ok()?;
+    let half = stream::half_done(&fs).ok()??;
+    Some((half.what(), half.snapshot().into(), None))
 }
 
 /// The server of a volume, given it or where it is mounted, if it is.
@@ -139,6 +159,10 @@ fn rows_of_mounted(now: &Snapshot) -> Vec<Row> {
     rows.push(write_cache(now));
     if let Some(why) = &mounted.writes_through {
         rows.push(("why writethrough", why.clone().into(), None));
+    }
+    if let Some((what, snapshot)) = &mounted.half_done {
+        let key = HALF_DONE.into_iter().find(|key| key == what);
+        rows.extend(key.map(|key| (key, snapshot.clone().into(), None)));
     }
     if let Some(why) = &now.stopped {
         rows.push(("stopped", why.clone().into(), None));

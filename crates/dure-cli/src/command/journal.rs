@@ -12,17 +12,20 @@ use crate::args::Info;
 use crate::command::top;
 use crate::exit;
 use crate::live::client::Client;
+use crate::mounts;
 use crate::volume::{self, Access};
 
 pub(crate) fn run(args: &Info) -> Result<u8> {
-    if let Some(mut client) = Client::connect(&args.volume)?
+    let source = mounts::source_of(&args.volume);
+    let volume = source.as_ref().unwrap_or(&args.volume);
+    if let Some(mut client) = Client::connect(volume)?
         && let Some(snapshot) = client.snapshot()?
     {
         top::print_once(&snapshot, args.json, false)?;
         return Ok(exit::OK);
     }
-    let device = volume::device_as(&args.volume, Access::Read, &args.regions, Nvm::Auto)?;
-    let info = JournalsInfo::read(device).with_context(|| args.volume.display().to_string())?;
+    let device = volume::device_as(volume, Access::Read, &args.regions, Nvm::Auto)?;
+    let info = JournalsInfo::read(device).with_context(|| volume.display().to_string())?;
     let text = if args.json {
         format!("{:#}\n", to_json(&info))
     } else {

@@ -6,6 +6,7 @@ pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod conflicts;
 pub(crate) mod copy;
+mod damaged;
 pub(crate) mod demo;
 pub(crate) mod dump;
 pub(crate) mod info;

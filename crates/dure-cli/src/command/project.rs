@@ -23,7 +23,10 @@ const STEP: u64 = 1000;
 type Tell<'t> = &'t mut dyn FnMut(u32, u64) -> bool;
 
 pub(super) fn run(args: &QuotaProject) -> Result<()> {
-    let found = snapshot::server(&args.volume)?;
+    let found = match args.id {
+        Some(_) => snapshot::server(&args.volume)?,
+        None => snapshot::find(&args.volume)?.0,
+    };
     let bar = progress::counter("inodes");
     let mut last = None;
     let mut tell = |id, inodes| {

@@ -27,7 +27,10 @@ pub(crate) fn run(args: &Quota) -> Result<u8> {
     match args {
         Quota::Enable(args) => drop(work(&args.volume, Some(QuotaTask::Enable))?),
         Quota::Disable(args) => drop(work(&args.volume, Some(QuotaTask::Disable))?),
-        Quota::Set(args) => drop(work(&args.volume, Some(QuotaTask::set(args)))?),
+        Quota::Set(args) => {
+            is_ordered(args)?;
+            drop(work(&args.volume, Some(QuotaTask::set(args)))?);
+        }
         Quota::Project(args) => project::run(args)?,
         Quota::List(args) => {
             let rows = work(&args.volume, None)?;
@@ -37,10 +40,34 @@ pub(crate) fn run(args: &Quota) -> Result<u8> {
     Ok(exit::OK)
 }
 
+/// Refuses a soft limit above the hard one if both are given.
+fn is_ordered(args: &QuotaSet) -> Result<()> {
+    let bytes = |size: Option<Size>| size.map(|Size(bytes)| bytes);
+    let pairs = [
+        (bytes(args.soft), bytes(args.hard), "--soft", "--hard"),
+        (
+            args.soft_inodes,
+            args.hard_inodes,
+            "--soft-inodes",
+            "--hard-inodes",
+        ),
+    ];
+    for (soft, hard, low, high) in pairs {
+        if hard.is_some_and(|hard| hard != 0) && soft > hard {
+            let why = format!("{low} is above {high}; a soft limit is at most the hard one");
+            return Err(exit::WrongArguments(why).into());
+        }
+    }
+    Ok(())
+}
+
 /// Does it; what all have then.
 fn work(path: &Path, task: Option<QuotaTask>) -> Result<Vec<QuotaRow>> {
-    // A count of what the kernel still holds would be too low.
-    let found = snapshot::server(path)?;
+    // A count of what the kernel still holds would be too low. Later, it is counted as it is written.
+    let found = match task {
+        Some(QuotaTask::Enable) => snapshot::server(path)?,
+        _ => snapshot::find(path)?.0,
+    };
     if let Some(client) = found.client
         && let Some(rows) = mounted(client, task)?
     {

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dure_bench::say;
+use dure_bench::{note, say};
 use dure_block::count::Count;
 use dure_fs::{FileSystem, MountOptions, SnapshotInfo, VolumeInfo};
+use rustix::io::Errno;
 
 use crate::args::Snapshot;
 use crate::command::{changes, stream};
@@ -53,7 +54,12 @@ pub(crate) fn run(args: &Snapshot) -> Result<u8> {
 
 /// Does it; the snapshots that the volume has then.
 fn work(volume: &Path, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
-    let found = server(volume)?;
+    let is_create = |task: &SnapshotTask| matches!(task, SnapshotTask::Create { .. });
+    // What the kernel holds is not in what is listed, renamed or deleted.
+    let found = match tasks.iter().any(is_create) {
+        true => server(volume)?,
+        false => find(volume)?.0,
+    };
     if let Some(client) = found.client
         && let Some(rows) = mounted(client, tasks)?
     {
@@ -104,9 +110,28 @@ fn mount(volume: &Path, name: &str, directory: &str) -> Result<()> {
     }
 }
 
+/// Has the kernel write back what it holds.
 fn flush(directory: &Path) -> Result<()> {
     let at = || directory.display().to_string();
-    rustix::fs::syncfs(std::fs::File::open(directory).with_context(at)?).with_context(at)
+    let file = std::fs::File::open(directory).with_context(at)?;
+    let earlier = flushed(&mut || rustix::fs::syncfs(&file)).with_context(at)?;
+    if let Some(error) = earlier {
+        note!(
+            "dure: {}: a program wrote what could not be written back ({error}); the rest is",
+            at()
+        );
+    }
+    Ok(())
+}
+
+/// Has `sync` write back. The kernel tells each descriptor once of an error of any program's writes since
+/// anybody was told: that is returned if all else is written back.
+fn flushed(sync: &mut dyn FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<Option<Errno>> {
+    match sync() {
+        Ok(()) => Ok(None),
+        Err(earlier @ (Errno::NOSPC | Errno::DQUOT | Errno::IO)) => sync().map(|()| Some(earlier)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Nothing if the server was about to end: it answers no more, and has done nothing.
@@ -136,6 +161,7 @@ fn unmounted(path: &Path, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
         true => volume::whole(&fs, path),
         false => Ok(()),
     };
+    let allowed = allowed.and_then(|()| allow(&fs, tasks));
     let done = allowed.and_then(|()| tasks.iter().try_for_each(|task| perform(&fs, task)));
     let rows = rows(&fs);
     fs.close().with_context(at)?;
@@ -143,11 +169,33 @@ fn unmounted(path: &Path, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
     Ok(rows)
 }
 
+/// Refuses, before the first is deleted, if one of them cannot be.
+pub(crate) fn allow(fs: &FileSystem, tasks: &[SnapshotTask]) -> Result<()> {
+    let snapshots = fs.snapshots();
+    for task in tasks {
+        let SnapshotTask::Delete { name } = task else {
+            continue;
+        };
+        if snapshots.iter().all(|info| info.name != *name) {
+            let missing = dure_fs::Error::NoSnapshot { name: name.clone() };
+            return Err(match tasks {
+                [_] => missing.into(),
+                _ => anyhow::Error::from(missing).context("nothing was deleted"),
+            });
+        }
+        dure::stream::check_delete(fs, name)?;
+    }
+    Ok(())
+}
+
 /// Does it.
 pub(crate) fn perform(fs: &FileSystem, task: &SnapshotTask) -> Result<()> {
     match task {
         SnapshotTask::Create { name } => drop(fs.create_snapshot(name)?),
-        SnapshotTask::Delete { name } => fs.delete_snapshot(name)?,
+        SnapshotTask::Delete { name } => {
+            dure::stream::check_delete(fs, name)?;
+            fs.delete_snapshot(name)?;
+        }
         SnapshotTask::Rename { name, to } => fs.rename_snapshot(name, to)?,
     }
     Ok(())
@@ -180,5 +228,28 @@ fn show(rows: &[SnapshotRow], json: bool) {
         let bytes = Size(row.bytes).to_string();
         let (date, files) = (log::date(row.created), Count::of(row.inodes, "inode"));
         say!("{date}  {bytes:>10}  {files:>14}  {}", row.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_others_is_told_once_and_one_that_stays_ends_it() {
+        let after = |answers: &[rustix::io::Result<()>]| {
+            let mut answers = answers.iter();
+            let flushed = flushed(&mut || *answers.next().expect("two calls at most"));
+            (flushed, answers.count())
+        };
+        assert_eq!(after(&[Ok(())]), (Ok(None), 0));
+        for error in [Errno::NOSPC, Errno::DQUOT, Errno::IO] {
+            assert_eq!(after(&[Err(error), Ok(())]), (Ok(Some(error)), 0));
+            assert_eq!(after(&[Err(error), Err(error)]), (Err(error), 0));
+        }
+        assert_eq!(
+            after(&[Err(Errno::ACCESS), Ok(())]),
+            (Err(Errno::ACCESS), 1)
+        );
     }
 }

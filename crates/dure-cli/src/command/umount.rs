@@ -6,7 +6,7 @@
 //! the outcome; then its lock has to be released. **Invariants.** Status 0 says that the volume is
 //! closed and clean.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -20,7 +20,7 @@ use crate::args::Umount;
 use crate::exit;
 use crate::live::client::{Client, Waited};
 use crate::live::wire::{Reply, Request};
-use crate::mounts::{is_mounted, source_of};
+use crate::mounts::{self, is_mounted, source_of};
 use crate::volume::{self, Access};
 
 /// How long the server may take to write back and close.
@@ -35,12 +35,15 @@ pub(crate) fn run(args: &Umount) -> Result<u8> {
     }
     let source = source_of(&args.directory);
     // A server that does not answer or is not trusted does not prevent the unmount.
-    let mut server = source.as_deref().and_then(awaiting);
+    let mut server = source
+        .as_deref()
+        .and_then(|source| awaiting(source, &args.directory));
     unmount(&args.directory, Lazy::No)?;
     if let Some(server) = &mut server {
         await_close(server)?;
     }
-    if let Some(source) = source {
+    // Another mount of the volume goes on, and has it open.
+    if let Some(source) = source.filter(|source| !is_shown(source, |_| true)) {
         await_lock(&source)?;
     }
     Ok(exit::OK)
@@ -67,9 +70,24 @@ fn unmount(directory: &Path, lazy: Lazy) -> Result<()> {
     }
 }
 
-/// The server, which has promised to report when the volume is closed.
-fn awaiting(source: &Path) -> Option<Client> {
+/// Whether dure serves the volume on a directory like this.
+fn is_shown(source: &Path, is_meant: impl Fn(&Path) -> bool) -> bool {
+    let mounts = mounts::all();
+    let mut mounts = mounts.iter();
+    mounts.any(|one| one.is_dure() && one.source == source && is_meant(&one.directory))
+}
+
+/// The server of the mount on `directory`, which has promised to report when the volume is closed. Nothing
+/// if the one that answers for the volume serves another mount of it, as of two that only read.
+fn awaiting(source: &Path, directory: &Path) -> Option<Client> {
     let mut server = Client::connect(source).ok()??;
+    let served = PathBuf::from(server.snapshot().ok()??.mounted.directory);
+    let own = directory
+        .canonicalize()
+        .unwrap_or_else(|_| directory.to_owned());
+    if served != own && served != directory && is_shown(source, |one| one == served) {
+        return None;
+    }
     match server.ask(&Request::AwaitClose) {
         Ok(Some(Reply::Awaiting)) => Some(server),
         _ => None,

@@ -1,6 +1,6 @@
 //! `dure upgrade`: features of a volume that is not mounted.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use dure_bench::say;
 use dure_block::nvm::Nvm;
 use dure_fs::format::feature::{Comes, FEATURES, Feature, FlagSet};
@@ -18,13 +18,13 @@ pub(crate) fn run(args: &Upgrade) -> Result<u8> {
     } else {
         Access::Write
     };
+    let wanted = wanted(&args.features)?;
     let device = volume::device_as(&args.volume, access, &args.regions, Nvm::Auto)?;
     if args.list {
         let info = VolumeInfo::read(device).with_context(|| path.to_string())?;
         list(&info.layout.superblock);
         return Ok(exit::OK);
     }
-    let wanted = wanted(&args.features)?;
     let turned = FileSystem::turn_on(device, &wanted).with_context(|| path.to_string())?;
     match names(&turned) {
         names if names.is_empty() => say!("{path}: nothing to do"),
@@ -43,7 +43,11 @@ fn wanted(chosen: &[String]) -> Result<Vec<Feature>> {
         let found = FEATURES.into_iter().find(|one| one.name == name);
         match found {
             Some(feature) => Ok(feature),
-            None => bail!("there is no feature {name}; known are {}", names(&FEATURES)),
+            None => {
+                let known = names(&FEATURES);
+                let why = format!("there is no feature {name}; known are {known}");
+                Err(exit::WrongArguments(why).into())
+            }
         }
     };
     chosen.iter().map(find).collect()

@@ -87,6 +87,7 @@ impl Observed {
     fn do_all(&self, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
         let file_system = self.volume.file_system();
         self.snapshot_mounts.await_unmounted();
+        snapshot::allow(&file_system, tasks)?;
         for task in tasks {
             if let SnapshotTask::Delete { name } = task {
                 let mut all = file_system.snapshots();

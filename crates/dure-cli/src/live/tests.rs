@@ -41,6 +41,7 @@ fn served(volume: &Path, read_only: bool) -> (FileSystem, Server) {
         no_rings: None,
         write_cache: "writethrough".into(),
         writes_through: None,
+        half_done: None,
     };
     let observed = Observed::new(mounted_volume(&file_system), mounted, None, no_snapshots());
     let server = Server::start(&address(volume).unwrap(), observed).unwrap();
@@ -217,6 +218,7 @@ fn a_client_sees_the_workers_and_what_waits_for_them() {
         no_rings: None,
         write_cache: "writethrough".into(),
         writes_through: None,
+        half_done: None,
     };
     let observed = Observed::new(mounted_volume(&file_system), mounted, None, no_snapshots());
     let _server = Server::start(&address(volume.path()).unwrap(), observed).unwrap();

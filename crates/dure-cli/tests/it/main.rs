@@ -11,6 +11,7 @@ mod documents;
 mod emulated;
 mod exit_status;
 mod full;
+mod half;
 mod images;
 mod log;
 mod memory;

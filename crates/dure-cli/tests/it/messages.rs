@@ -235,3 +235,112 @@ fn what_an_option_or_a_size_lacks_is_told() {
     let why = refused(&["mkfs", "--size", "64M", "/dev/null"]);
     told(&why, &["is a character device"]);
 }
+
+#[test]
+fn where_a_volume_is_mounted_is_no_volume_and_told_so() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let mounted = Mounted::new(&volume, "m", "");
+    let m = text(&mounted.0);
+    let journal = printed(&["info", "--journal", m]);
+    assert!(journal.contains("journal"), "{journal}");
+    let place = text(folder.path());
+    let undo = format!("{place}/undo");
+    fs::write(&undo, "").unwrap();
+    let lines: [&[&str]; 13] = [
+        &["check", m],
+        &["upgrade", m],
+        &["trim", m],
+        &["ls", m],
+        &["cat", m, "/f"],
+        &["get", m, "/f", place],
+        &["put", m, &undo, "/"],
+        &["clone", m, "/f", "/g"],
+        &["rm", m, "/f"],
+        &["mkdir", m, "/d"],
+        &["rescue", m, &format!("{place}/out")],
+        &["dump", m, "volume"],
+        &["undo", &undo, m],
+    ];
+    let is = format!(
+        "{} is mounted on {m}; `dure umount {m}` first",
+        text(&volume)
+    );
+    for line in lines {
+        let why = refused(line);
+        told(why.trim(), &[&is]);
+    }
+    mounted.end();
+}
+
+#[test]
+fn one_of_two_mounts_that_read_ends_by_itself() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let first = Mounted::new(&volume, "x1", "ro");
+    let second = Mounted::new(&volume, "x2", "ro");
+    let output = ended_within(&second.0, Duration::from_secs(20));
+    assert_eq!(output, "");
+    let second = Mounted::new(&volume, "x2", "ro");
+    // The first one's server is the one that answers.
+    assert_eq!(ended_within(&first.0, Duration::from_secs(20)), "");
+    second.end();
+    Mounted::new(&volume, "x3", "").end();
+}
+
+/// What an unmount says that ends in time.
+fn ended_within(place: &Path, most: Duration) -> String {
+    let mut umount = Command::new(env!("CARGO_BIN_EXE_dure"));
+    umount.args(["umount", text(place)]).stderr(Stdio::piped());
+    let mut umount = umount.spawn().unwrap();
+    let start = dure_sync::clock::monotonic_ns();
+    while umount.try_wait().unwrap().is_none() {
+        let passed = Duration::from_nanos(dure_sync::clock::monotonic_ns() - start);
+        if passed > most {
+            umount.kill().unwrap();
+            break;
+        }
+        dure_sync::thread::sleep(Duration::from_millis(10));
+    }
+    errors(&umount.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_check_names_the_files_whose_content_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = volume(folder.path());
+    let v = text(&volume);
+    let source = folder.path().join("rotten");
+    fs::write(&source, [0xa7; 3 * 4096]).unwrap();
+    printed(&["mkdir", v, "/d"]);
+    printed(&["put", "-q", v, text(&source), "/d/rotten"]);
+    let mut bytes = fs::read(&volume).unwrap();
+    let page = bytes.chunks(4096).position(|page| page == [0xa7; 4096]);
+    bytes[page.unwrap() * 4096] ^= 1;
+    fs::write(&volume, &bytes).unwrap();
+    for repair in [false, true] {
+        let mut line = vec!["check", "--data", v];
+        line.extend(repair.then_some("--repair"));
+        let output = dure(&line);
+        assert_eq!(output.status.code(), Some(4));
+        let said = String::from_utf8(output.stdout.clone()).unwrap();
+        let named = |line: &str| line.starts_with("damaged: /d/rotten (file ");
+        assert!(said.lines().any(named), "{said}");
+        let step = errors(&output);
+        told(
+            step.trim(),
+            &["content", "is lost", "write each file anew", "backup"],
+        );
+        assert!(!step.contains("--repair"), "{step}");
+    }
+    let output = dure(&["check", "--data", "--json", v]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["damaged"][0]["paths"][0], "/d/rotten", "{json}");
+    assert_eq!(json["damaged"][0]["pages"], 1, "{json}");
+}

@@ -1,10 +1,11 @@
 //! `dure snapshot`, of a volume that is mounted and of one that is not.
 
 use std::fs;
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::program::{Mounted, can_mount, printed, refused, text, volume};
+use crate::program::{Mounted, can_mount, dure, errors, printed, refused, text, told, volume};
 
 #[test]
 fn a_volume_that_is_not_mounted_has_snapshots() {
@@ -210,5 +211,60 @@ fn what_differs_is_shown_mounted_or_not() {
         (row["change"].as_str(), row["from"].as_str()),
         (Some("renamed"), Some("/new"))
     );
+    mount.end();
+}
+
+#[test]
+fn none_is_deleted_if_one_of_them_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let expect = |v: &str| {
+        for name in ["one", "two"] {
+            printed(&["snapshot", "create", v, name]);
+        }
+        let why = refused(&["snapshot", "delete", v, "one", "none", "two"]);
+        told(
+            why.trim(),
+            &["nothing was deleted", "no snapshot called none"],
+        );
+        assert_eq!(printed(&["snapshot", "list", v]).lines().count(), 2);
+        printed(&["snapshot", "delete", v, "one", "two"]);
+    };
+    expect(text(&image));
+    if can_mount() {
+        let mount = Mounted::new(&image, "m", "");
+        expect(text(&mount.0));
+        mount.end();
+    }
+}
+
+#[test]
+fn a_program_that_filled_the_volume_fails_no_command() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("large.img");
+    printed(&["mkfs", "--size", "256M", text(&image)]);
+    let mount = Mounted::new(&image, "m", "writeback");
+    let m = text(&mount.0).to_owned();
+    // What the kernel has collected does not fit: it tells syncfs(2) later.
+    let full = Command::new("dd")
+        .args(["if=/dev/zero", "bs=1M", "count=400"])
+        .arg(format!("of={m}/big"))
+        .output();
+    assert!(!full.unwrap().status.success());
+    fs::remove_file(mount.path("big")).unwrap();
+    // One that only reads does not ask.
+    let listed = dure(&["snapshot", "list", &m]);
+    assert!(listed.status.success(), "{}", errors(&listed));
+    assert_eq!(errors(&listed), "");
+    let created = dure(&["snapshot", "create", &m, "x"]);
+    let warning = errors(&created);
+    assert!(created.status.success(), "{warning}");
+    let told_all = ["could not be written back", "No space left"];
+    told(warning.trim(), &told_all);
+    let created = dure(&["snapshot", "create", &m, "y"]);
+    assert_eq!(errors(&created), "");
     mount.end();
 }

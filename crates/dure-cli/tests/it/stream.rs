@@ -111,10 +111,7 @@ fn a_backup_that_was_killed_is_ended_and_restored() {
     receiver.kill().unwrap();
     receiver.wait().unwrap();
     assert_eq!(printed(&["snapshot", "list", text(&backup)]), "");
-    let half = [
-        "snapshot monday is half received",
-        "receive or restore it again",
-    ];
+    let half = ["snapshot monday is half received", "receive it again first"];
     told(refused(&["mkdir", text(&backup), "/x"]).trim(), &half);
     told(
         refused(&["snapshot", "create", text(&backup), "x"]).trim(),

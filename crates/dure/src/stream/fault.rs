@@ -5,6 +5,7 @@ use std::fmt;
 use rustix::io::Errno;
 
 use super::format::Identity;
+use super::half::Half;
 
 /// Why a stream cannot be sent or received.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +59,13 @@ pub enum Fault {
         /// The snapshot.
         name: String,
     },
+    /// A snapshot is needed to end what is half done.
+    Needed {
+        /// The snapshot that was to be deleted.
+        name: String,
+        /// What is half done.
+        half: Half,
+    },
     /// The snapshot that the stream is to be relative to is not older.
     NotOlder,
     /// The volume is used by another name that is reserved.
@@ -78,6 +86,7 @@ impl Fault {
             Fault::Changed { .. }
             | Fault::UnderWay { .. }
             | Fault::NotWhole { .. }
+            | Fault::Needed { .. }
             | Fault::Busy => Errno::BUSY,
             Fault::Occupied | Fault::Reserved => Errno::EXIST,
             Fault::PathTooLong => Errno::NAMETOOLONG,
@@ -143,6 +152,16 @@ impl fmt::Display for Fault {
             Fault::NotWhole { name } => write!(
                 f,
                 "snapshot {name} was taken while a stream was half received: what it has is not whole; send another"
+            ),
+            Fault::Needed { name, half: Half::Restored(half) } => write!(
+                f,
+                "snapshot {name} is needed: {half} is half restored; end it first with `dure snapshot restore VOLUME \
+                 {half}`"
+            ),
+            Fault::Needed { name, half: Half::Received(half) } => write!(
+                f,
+                "snapshot {name} is needed: a stream of snapshot {half} is half received; receive it again first, \
+                 or, if it is lost, end it with `dure snapshot restore VOLUME {name}`"
             ),
             Fault::NotOlder => f.write_str("the snapshot of --from has to be the older one"),
             Fault::Reserved => f.write_str("this name is reserved for `dure receive`; rename it"),

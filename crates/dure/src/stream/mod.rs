@@ -39,6 +39,7 @@ mod fault;
 mod format;
 mod frames;
 mod full;
+mod half;
 mod increment;
 mod names;
 mod receive;
@@ -57,7 +58,8 @@ use std::path::Path;
 
 pub use fault::Fault;
 pub use format::{Begin, Identity};
-pub use receive::{Received, half_received, receive};
+pub use half::{Half, check_delete, half_done};
+pub use receive::{Received, receive};
 pub use restore::{Restored, restore};
 pub use send::{Sender, send};
 

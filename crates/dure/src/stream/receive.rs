@@ -119,18 +119,6 @@ pub(super) fn receive_as(
     })
 }
 
-/// The snapshot of which a stream is half received on this volume: until the rest is, its files are no
-/// state of anything, and who changes them changes what the snapshot will be.
-///
-/// # Errors
-/// Those of reading.
-pub fn half_received(fs: &FileSystem) -> Result<Option<String>> {
-    let state = State::of(fs).during("open volume")?;
-    let is_there = |number| fs.snapshots().iter().any(|info| Some(info.id) == number);
-    let half = state.filter(|state| !is_there(state.whole));
-    Ok(half.map(|state| state.name))
-}
-
 /// What there is to do.
 pub(super) enum Plan {
     /// From the beginning.

@@ -40,7 +40,8 @@ pub(crate) fn run(args: &Mount, return_memory_soon: fn()) -> Result<u8> {
     if args.enable_rings && !args.fake {
         Switch::turn_on().context("--enable-rings")?;
     }
-    let (options, settings) = options::parse(args)?;
+    let wrong = |error| exit::WrongArguments(crate::message(&error));
+    let (options, settings) = options::parse(args).map_err(wrong)?;
     if options.cache_bytes < SMALL_CACHE_BYTES {
         return_memory_soon();
     }
@@ -373,6 +374,10 @@ fn mounted(args: &Mount, file_system: &FileSystem, session: &Session, read_only:
             shown.join(",")
         },
         read_only,
+        half_done: dure::stream::half_done(file_system)
+            .ok()
+            .flatten()
+            .map(|half| (half.what().to_owned(), half.snapshot().to_owned())),
     }
 }
 

@@ -234,6 +234,9 @@ pub(crate) struct Mounted {
     /// Why it is `writethrough`, if the user has not asked for that.
     #[serde(default)]
     pub(crate) writes_through: Option<String>,
+    /// What is half done, `half received` or `half restored`, and the snapshot.
+    #[serde(default)]
+    pub(crate) half_done: Option<(String, String)>,
 }
 
 /// All numbers of a mounted volume.

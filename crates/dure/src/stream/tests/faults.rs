@@ -87,8 +87,8 @@ fn a_stream_half_received_is_ended_before_another() {
     copy.receive(&whole[..whole.len() - 1]).unwrap_err();
     let error = copy.receive(&disk.stream("two", None)).unwrap_err();
     assert_eq!(fault(&error), Fault::UnderWay { name: "one".into() });
-    let half = super::super::half_received(copy.fs()).unwrap();
-    assert_eq!(half.as_deref(), Some("one"));
+    let half = super::super::half_done(copy.fs()).unwrap();
+    assert_eq!(half, Some(super::super::Half::Received("one".into())));
     // What it has is not sent on as a whole.
     copy.volume.create_snapshot("half").unwrap();
     let error = send(&copy.volume, "half", None, &mut Vec::new(), &mut go).unwrap_err();
@@ -99,7 +99,7 @@ fn a_stream_half_received_is_ended_before_another() {
         }
     );
     copy.receive(&whole).unwrap();
-    assert_eq!(super::super::half_received(copy.fs()).unwrap(), None);
+    assert_eq!(super::super::half_done(copy.fs()).unwrap(), None);
     expect_same(&disk.past("one"), &content(copy.fs()));
     copy.receive(&disk.stream("two", Some("one"))).unwrap();
     expect_same(&disk.past("two"), &content(copy.fs()));

@@ -1,6 +1,7 @@
 //! Streams of volumes in memory.
 
 mod faults;
+mod half;
 mod hostile;
 mod killed;
 mod moved;

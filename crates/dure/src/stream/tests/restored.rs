@@ -174,7 +174,7 @@ fn ends_after_a_power_cut(how: How) -> bool {
         for choice in point.choices(Selection::default()).take(3) {
             let image = point.image(&choice).snapshot();
             let copy = Disk::open(Arc::new(RamDevice::from_image("crashed", &image)));
-            let half = super::super::half_received(copy.fs()).unwrap().is_some();
+            let half = super::super::half_done(copy.fs()).unwrap().is_some();
             let is = content(copy.fs());
             if !half && is != then && is != now {
                 return false;
