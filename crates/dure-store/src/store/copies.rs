@@ -72,7 +72,8 @@ impl Store {
         }
     }
 
-    /// Writes the damaged copy of a pair anew, from the other; false if none is damaged, or both are.
+    /// Writes the damaged copy of a pair anew, from the other, unless a checkpoint has done so; false if
+    /// both are damaged.
     pub(super) fn mend_copy(&self, pair: PairIndex) -> Result<bool> {
         self.check_writable()?;
         let state = self.lock_checkpoint();
@@ -85,7 +86,10 @@ impl Store {
 
     fn write_copy(&self, pair: PairIndex, no_checkpoint: &CheckpointState) -> Result<bool> {
         let Some((block, _, good)) = self.wrong_copy(pair, no_checkpoint) else {
-            return Ok(false);
+            let one = self
+                .places(pair)
+                .map(|[first, _]| self.copy_at(pair, first));
+            return Ok(one.is_some_and(|copy| copy.is_ok()));
         };
         self.region.write_once(block, &good[..])?;
         Ok(true)
