@@ -267,7 +267,7 @@ int64_t dure_copy_file_range(const dure_file *from, int64_t *from_offset, const 
 /* Makes len bytes of to share the blocks of from (FICLONERANGE); len 0: up to the end of from. Nothing
  * is copied, and a write to one of the two leaves the other as it is. -EINVAL: one file twice, offsets
  * that are no multiples of 4096, an end within a page unless from ends there and to not behind it;
- * -EXDEV: of two volumes; -EOPNOTSUPP: no page cache; -ENOSPC: too few blocks to note who shares what;
+ * -EXDEV: of two volumes; -EOPNOTSUPP: no page cache; -ENOSPC: too few blocks to list the slots in;
  * the start of the range may be cloned. */
 int dure_clone_range(const dure_file *from, int64_t from_offset, const dure_file *to,
                      int64_t to_offset, int64_t len);

@@ -101,7 +101,7 @@ impl Store {
             let now = self.space.unreserved();
             still = if before == Some(now) { still + 1 } else { 0 };
             before = Some(now);
-            // Relaxed: a hint; who misses it waits for some rounds more.
+            // Relaxed: a hint; a task that misses it waits for some rounds more.
             let known = class == OpClass::Rewrite && self.stuck_at.load(Ordering::Relaxed) == now;
             if known || still >= STILL_ROUNDS_MAX {
                 self.stuck_at.store(now, Ordering::Relaxed);

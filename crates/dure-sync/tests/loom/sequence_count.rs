@@ -82,7 +82,7 @@ fn version_readers_never_go_back() {
     );
 }
 
-/// Two who may change the page beside each other, and a reader.
+/// Two concurrent writers of a page, and a reader.
 fn changers_meet() {
     let page = Page::new();
     let changers = [1, 2].map(|value| {

@@ -20,7 +20,7 @@ impl File {
     /// volumes; `EINVAL` for what is no regular file, for one file twice, for `from` and `to` that are no
     /// multiples of 4096, and for an end within a page, unless it is that of `source` and not in
     /// front of that of this file; `EOPNOTSUPP` without a page cache. `ENOSPC`: too few free blocks to
-    /// note who shares what; the start of the range may be cloned.
+    /// list the slots in; the start of the range may be cloned.
     ///
     /// ```
     /// # let session = dure::Volume::in_memory(32 << 20)?.root();

@@ -8,7 +8,7 @@
 //! has not changed has the content that was read. Under the write-back lock of the target nobody but
 //! the cleaner changes its slots, and a page that moves keeps its content. The slots of the source are
 //! looked at again with both inodes held, and a write to one of the two that is in memory only sends
-//! the step back. Times, size and charge of the target stay: nobody who reads it sees a difference.
+//! the step back. Times, size and charge of the target stay: a reader sees no difference.
 //!
 //! **On a crash** each step is there wholly or not at all, and the content is the same.
 
@@ -31,7 +31,7 @@ pub struct Deduped {
     pub same: u64,
     /// The page behind them differs. If not, and they are not all: a page soon behind them cannot be
     /// shared, was changed again and again, or met an error, which the next call from there on
-    /// returns; or there was no room to note who shares what.
+    /// returns; or no block was free to list the slots in.
     pub differs: bool,
 }
 

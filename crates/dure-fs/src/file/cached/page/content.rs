@@ -15,7 +15,7 @@ pub(crate) struct Page {
     /// CLOCK's bit. Set by tasks that read or write the page, taken by eviction; Relaxed: a hint.
     used: AtomicBool,
     /// As the bit of its chunk, for tasks that overwrite it: they read no word that tasks in other
-    /// pages write. Release and Acquire: who sees it sees that it is counted.
+    /// pages write. Release and Acquire: a thread that sees it sees that it is counted.
     pub(super) dirty: AtomicBool,
 }
 
