@@ -7,16 +7,21 @@
 //! sees. A volume is mounted once at a time, and not closed before it is unmounted. **On a crash** of
 //! the process the mount answers ENOTCONN until it is unmounted (`umount -l`).
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use dure_fs::FileKind;
+use dure_fs::units::Ino;
 use dure_fuse::mount::flags;
 use dure_fuse::{MountSettings, Serving, Transport};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
+use crate::credentials::Credentials;
 use crate::error::{Context, Result};
 use crate::file::File;
+use crate::options::OpenOptions;
 use crate::volume::Volume;
 use crate::walk;
 
@@ -42,6 +47,8 @@ pub struct MountPoint {
 pub struct Mount {
     serving: Serving,
     volume: Volume,
+    /// Number of the device that files of it have.
+    device: (u32, u32),
 }
 
 impl Volume {
@@ -90,8 +97,20 @@ impl Volume {
             serving.at("mount on", at)
         })?;
         let volume = self.clone();
-        Ok(Mount { serving, volume })
+        let device = dev_of(&serving).at("mount on", at)?;
+        Ok(Mount {
+            serving,
+            volume,
+            device,
+        })
     }
+}
+
+/// Number of the device of a mount.
+fn dev_of(serving: &Serving) -> walk::Result<(u32, u32)> {
+    let (how, what) = (AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
+    let root = rustix::fs::statx(rustix::fs::CWD, serving.path(), how, what)?;
+    Ok((root.stx_dev_major, root.stx_dev_minor))
 }
 
 impl Mount {
@@ -139,6 +158,59 @@ impl Mount {
             .lend_name(file.inode().clone());
         let path = self.path().join(lent.name());
         Ok(file.options_of_std().open(path)?)
+    }
+
+    /// The file of a descriptor that was opened in the mount, open for the same: what is read, written
+    /// and synced by it needs no request. `None`: it is of another file system, or no regular file. It
+    /// is not asked again whether `caller` may. The position is its own.
+    ///
+    /// # Errors
+    /// `EBADF` of a descriptor that is open for its path only (`O_PATH`), `EIO`.
+    ///
+    /// ```no_run
+    /// # let volume = dure::Volume::in_memory(32 << 20)?;
+    /// # let mount = volume.mount("/mnt")?;
+    /// # use std::os::fd::AsFd;
+    /// let there = std::fs::File::create("/mnt/journal").unwrap();
+    /// let file = mount.file(there.as_fd(), dure::Credentials::of_process())?.expect("of the mount");
+    /// file.write_all_at(b"sown", 0)?;
+    /// # Ok::<(), dure::Error>(())
+    /// ```
+    pub fn file(&self, descriptor: BorrowedFd<'_>, caller: Credentials) -> Result<Option<File>> {
+        self.file_of(descriptor, caller)
+            .at("take a file of the mount", self.path())
+    }
+
+    fn file_of(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        caller: Credentials,
+    ) -> walk::Result<Option<File>> {
+        // What the kernel knows without asking: the number was in the answer to open(2).
+        let how = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+        let what = StatxFlags::TYPE | StatxFlags::INO;
+        let found = rustix::fs::statx(descriptor, "", how, what)?;
+        let is_file = rustix::fs::FileType::from_raw_mode(found.stx_mode.into()).is_file();
+        if (found.stx_dev_major, found.stx_dev_minor) != self.device || !is_file {
+            return Ok(None);
+        }
+        let flags = rustix::fs::fcntl_getfl(descriptor)?;
+        if flags.contains(OFlags::PATH) {
+            return Err(Errno::BADF.into());
+        }
+        let access = flags & OFlags::RWMODE;
+        let options = OpenOptions::new()
+            .read(access != OFlags::WRONLY)
+            .write(access != OFlags::RDONLY)
+            .append(flags.contains(OFlags::APPEND));
+        // The bits of O_SYNC have those of O_DSYNC among them.
+        let options = match flags.contains(OFlags::SYNC) {
+            true => options.sync(true),
+            false => options.data_sync(flags.contains(OFlags::DSYNC)),
+        };
+        let inode = self.volume.shared().fs.inode(Ino(found.stx_ino))?;
+        let session = self.volume.session(caller);
+        Ok(Some(File::new(&session, inode, self.path(), &options)))
     }
 
     /// Unmounts it. What stands in shared mappings of it is on the volume then. Does nothing if it was

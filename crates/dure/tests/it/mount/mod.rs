@@ -9,6 +9,7 @@ mod ends;
 mod lent;
 mod random;
 mod seen;
+mod taken;
 mod threads;
 
 use std::path::PathBuf;
