@@ -92,3 +92,19 @@ fn a_copy_goes_on_behind_a_damaged_file_and_leaves_no_part_of_it() {
     refused(&["get", text(&image), "/tree/large", text(&path("one"))]);
     assert!(!path("one").exists(), "a part is left");
 }
+
+/// It said that a file was cloned, and had replaced it by itself.
+#[test]
+fn a_file_is_not_cloned_onto_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let v = text(&image);
+    let file = folder.path().join("file");
+    fs::write(&file, "sown").unwrap();
+    printed(&["put", "-q", v, text(&file), "/copy"]);
+    for to in ["/copy", "/", "copy"] {
+        let said = refused(&["clone", v, "/copy", to]);
+        assert!(said.contains("clone a file onto itself"), "{said}");
+    }
+    assert_eq!(printed(&["cat", v, "/copy"]), "sown");
+}
