@@ -63,7 +63,7 @@ fn mounted(path: &Path) -> Result<Option<Client>> {
     if !volume.exists() {
         return Ok(None);
     }
-    Client::connect(volume)
+    Ok(Client::of(path)?.1)
 }
 
 /// What the server says; the medium is not read.
