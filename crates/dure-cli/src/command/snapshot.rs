@@ -174,10 +174,15 @@ fn unmounted(path: &Path, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
 /// Refuses, before the first is deleted, if one of them cannot be.
 pub(crate) fn allow(fs: &FileSystem, tasks: &[SnapshotTask]) -> Result<()> {
     let snapshots = fs.snapshots();
-    for task in tasks {
+    for (at, task) in tasks.iter().enumerate() {
         let SnapshotTask::Delete { name } = task else {
             continue;
         };
+        let is_same =
+            |task: &SnapshotTask| matches!(task, SnapshotTask::Delete { name: one } if one == name);
+        if tasks[..at].iter().any(is_same) {
+            bail!("{name} is named twice; nothing was deleted");
+        }
         if snapshots.iter().all(|info| info.name != *name) {
             let missing = dure_fs::Error::NoSnapshot { name: name.clone() };
             return Err(match tasks {

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use dure::stream::Sender;
 use dure_block::Device;
-use dure_fs::FileSystem;
+use dure_fs::{FileSystem, RoomTaken, SnapshotInfo};
 use dure_fuse::{GrowError, MountedVolume};
 use dure_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, clock, thread};
@@ -88,12 +88,17 @@ impl Observed {
         let file_system = self.volume.file_system();
         self.snapshot_mounts.await_unmounted();
         snapshot::allow(&file_system, tasks)?;
+        let is_deleted = |info: &SnapshotInfo| {
+            let is = |task: &SnapshotTask| matches!(task, SnapshotTask::Delete { name } if *name == info.name);
+            tasks.iter().any(is)
+        };
+        let mut deleted = file_system.snapshots();
+        deleted.retain(is_deleted);
+        self.snapshot_mounts.end_unused(&deleted);
+        for info in &deleted {
+            file_system.check_snapshot_unused(&info.name)?;
+        }
         for task in tasks {
-            if let SnapshotTask::Delete { name } = task {
-                let mut all = file_system.snapshots();
-                all.retain(|snapshot| snapshot.name == *name);
-                self.snapshot_mounts.end_unused(&all);
-            }
             snapshot::perform(&file_system, task)?;
         }
         Ok(snapshot::rows(&file_system))
