@@ -147,6 +147,12 @@ impl Observed {
     fn do_quotas(&self, task: Option<QuotaTask>) -> Result<Vec<QuotaRow>> {
         let file_system = self.volume.file_system();
         let is_off = !file_system.has_quotas();
+        if task.is_some() && self.mounted.read_only {
+            let directory = &self.mounted.directory;
+            bail!(
+                "it is mounted read-only; `dure umount {directory}`, and try again on the volume"
+            );
+        }
         match task {
             // Data loss without: write(2) succeeds for all that the kernel collects, and what is above a
             // hard limit is dropped later.
