@@ -448,6 +448,23 @@ fn start_trace(fs: &FileSystem, events_per_core: usize, tracing: &mut Option<Tra
     true
 }
 
+/// What takes the room of a volume.
+fn room(fs: &FileSystem) -> Reply {
+    let RoomTaken {
+        used,
+        in_logs,
+        of_snapshots,
+        spared,
+    } = fs.room_taken();
+    Reply::Room {
+        used,
+        in_logs,
+        of_snapshots,
+        spared,
+        snapshots: fs.snapshots().len(),
+    }
+}
+
 /// Keeps the trace on while a connection wants it.
 struct Tracing(FileSystem);
 
@@ -509,6 +526,7 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
             Ok(Request::MountSnapshot { name, directory }) => {
                 done(shared.observed.mount_snapshot(&name, &directory))
             }
+            Ok(Request::Room) => room(&file_system),
             Ok(Request::Scrub(task)) => {
                 drop(file_system);
                 Reply::Scrub(Box::new(shared.observed.scrub(task)))
