@@ -38,6 +38,7 @@ use args::{Args, Command};
 /// memory back to the system at once: a mount with a small cache asks for it.
 #[must_use]
 pub fn main(argv: Vec<OsString>, return_memory_soon: fn()) -> ExitCode {
+    let helps_mount = name::is_mount_helper(&argv);
     let argv = name::expand(argv);
     let checking = argv
         .get(1)
@@ -49,6 +50,7 @@ pub fn main(argv: Vec<OsString>, return_memory_soon: fn()) -> ExitCode {
             // clap prints help and version to standard output, errors to standard error.
             let code = match (error.use_stderr(), checking) {
                 (false, _) => exit::OK,
+                (true, false) if helps_mount => exit::FAILED,
                 (true, false) => exit::USAGE,
                 (true, true) => exit::CHECK_USAGE,
             };
@@ -66,10 +68,10 @@ pub fn main(argv: Vec<OsString>, return_memory_soon: fn()) -> ExitCode {
                 text.push_str(&step);
             }
             note!("dure: {text}");
-            if checking {
-                exit::CHECK_FAILED
-            } else {
-                exit::of(&error)
+            match (checking, helps_mount) {
+                (true, _) => exit::CHECK_FAILED,
+                (_, true) => exit::FAILED,
+                _ => exit::of(&error),
             }
         }
     });

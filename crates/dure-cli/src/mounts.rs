@@ -51,10 +51,19 @@ pub(crate) fn is_mounted(directory: &Path) -> bool {
 
 /// What dure serves on `directory`.
 pub(crate) fn on(directory: &Path) -> Option<Listed> {
+    last(directory, Listed::is_dure)
+}
+
+/// What umount(2) of `directory` would end.
+pub(crate) fn last_on(directory: &Path) -> Option<Listed> {
+    last(directory, |_| true)
+}
+
+fn last(directory: &Path, is_meant: impl Fn(&Listed) -> bool) -> Option<Listed> {
     let mounts = all();
     let listed = |directory: &Path| {
         let mut mounts = mounts.iter().rev();
-        mounts.find(|mount| mount.directory == directory && mount.is_dure())
+        mounts.find(|mount| mount.directory == directory && is_meant(mount))
     };
     // As it was typed, first: to resolve the path may ask a server that hangs.
     let found = listed(directory).or_else(|| listed(&directory.canonicalize().ok()?));

@@ -27,6 +27,13 @@ pub fn expand(argv: Vec<OsString>) -> Vec<OsString> {
     }
 }
 
+/// Whether mount(8) calls us: it takes 1 for wrong arguments, and 2 for an error of the system.
+#[must_use]
+pub fn is_mount_helper(argv: &[OsString]) -> bool {
+    let name = argv.first().map(Path::new).and_then(Path::file_name);
+    name.is_some_and(|name| name == "mount.dure" || name == "mount.fuse.dure")
+}
+
 /// umount(8) passes `-l` (lazy), which is ours too, and `-n`, `-f`, `-r`, `-v`, which are not: the
 /// kernel keeps the list of mounts, and no server is left behind by force.
 fn umount(rest: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {

@@ -49,7 +49,7 @@ pub use scrub::{
 pub use volume::{
     Absorbed, AccessTime, Activity, Background, CrashGuarantee, DataMode, DirtyLimit, FileSystem,
     FsyncScope, MountOptions, NvramAbsorb, NvramLow, NvramOptions, PageCaching, Preset, RangeWait,
-    Said, Statistics,
+    RoomTaken, Said, Statistics,
 };
 #[doc(hidden)]
 pub use volume::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};

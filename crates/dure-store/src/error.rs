@@ -22,6 +22,15 @@ pub enum Error {
     /// Not a dure volume.
     #[error("not a dure volume: neither its first nor its last block is a superblock")]
     NotDure,
+    /// One of the two superblocks is not there.
+    #[error(
+        "superblock at block {at} is bad, the other copy counts: there is no superblock; unmount, and `dure \
+         check --repair` makes it again"
+    )]
+    NoSuperblock {
+        /// Where it belongs.
+        at: u64,
+    },
     /// The volume needs a newer dure.
     #[error("this dure does not know this format: {what}")]
     Unsupported {
@@ -244,6 +253,7 @@ impl Error {
             Error::Medium { .. } => libc::ENXIO,
             Error::Loop => libc::EINVAL,
             Error::Unsupported { .. } | Error::NotSupported(_) => libc::EOPNOTSUPP,
+            Error::NoSuperblock { .. } => libc::EIO,
             Error::Corrupt { .. } | Error::Block(_) | Error::Journal(_) => libc::EIO,
             Error::LogHole(_) | Error::Unlogged | Error::Unplaced { .. } => libc::EIO,
             Error::TooSmall { .. } | Error::NoSpace { .. } => libc::ENOSPC,

@@ -5,7 +5,8 @@
 //! run in progress. Each call takes it, does its work without switching, puts it back, and only
 //! then gives way if it has to. **Invariants.** At most one `&mut World` exists: while a call has
 //! taken the pointer, nested calls (an allocator freeing memory) see no machine. Nothing switches
-//! while a panic unwinds, since the panic count belongs to the thread. **Crash.** Nothing is kept.
+//! while a panic unwinds, since the panic count belongs to the thread: a task that has to wait then
+//! ends the run with that panic ([`unwinding`]). **Crash.** Nothing is kept.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use crate::account::{Account, Cause, Waiting};
 use crate::lines::Access;
 use crate::task::{TaskId, TaskYielder, Wake};
+use crate::unwinding;
 use crate::watch::{Detail, SharedLine, Watch};
 use crate::world::World;
 
@@ -67,10 +69,11 @@ fn give_way(yielder: *const TaskYielder) {
     yielder.suspend(());
 }
 
-/// Whether this code runs in a machine and may switch.
+/// Whether this code may switch: no panic unwinds. Where one was given up, the thread does not tell any
+/// more.
 #[inline]
 fn may_switch() -> bool {
-    !std::thread::panicking()
+    !std::thread::panicking() || unwinding::was_given_up()
 }
 
 /// Does `act` as a visible operation: tasks that are due run first.
@@ -302,7 +305,7 @@ pub fn sleep(duration: Duration) {
         |_| 0,
         |world| world.spend(Cause::Kernel, world.config.model.system_call_ns),
     );
-    assert_not_unwinding("sleep");
+    end_if_unwinding();
     leaving(|world| {
         let deadline = world.now().saturating_add(nanos(duration));
         world.block(crate::task::Blocked::Sleep, Some(deadline));
@@ -330,7 +333,7 @@ pub fn futex_wait(
     if !still() {
         return Wake::Changed;
     }
-    assert_not_unwinding("futex wait");
+    end_if_unwinding();
     leaving(|world| world.futex_wait(address, mask, timeout.map(nanos)));
     with_world(|world| world.tasks[world.running].wake).expect("the machine is still there")
 }
@@ -363,7 +366,7 @@ pub fn join(task: TaskId) {
         |_| 0,
         |world| world.spend(Cause::Kernel, world.config.model.system_call_ns),
     );
-    assert_not_unwinding("join");
+    end_if_unwinding();
     leaving(|world| world.join(task.0));
 }
 
@@ -513,13 +516,14 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A task cannot wait while it unwinds: the others would run with its panic on the thread. The
-/// run has failed anyway; what is left is to say so.
-fn assert_not_unwinding(what: &str) {
+/// A task cannot wait while it unwinds: the others would run with its panic on the thread. The run
+/// has failed anyway: it ends here, with that panic, and the stack is abandoned.
+fn end_if_unwinding() {
     if may_switch() {
         return;
     }
-    let seed = with_world(|world| world.config.seed);
-    eprintln!("seed={seed:?}: {what} while a panic unwinds: the run cannot go on");
-    std::process::abort();
+    leaving(|world| {
+        world.fail_panic(unwinding::give_up());
+        true
+    });
 }

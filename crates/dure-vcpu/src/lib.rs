@@ -52,6 +52,7 @@ mod seeds;
 mod sleep;
 mod task;
 mod timers;
+mod unwinding;
 mod watch;
 mod world;
 

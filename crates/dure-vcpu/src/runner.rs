@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::current::{self, panic_message, with_world};
 use crate::report::{Failure, Report};
 use crate::task::TaskYielder;
+use crate::unwinding;
 use crate::world::{Next, World};
 
 /// Stacks kept per thread, at most.
@@ -58,6 +59,7 @@ pub fn try_run<T: 'static>(
     program: impl FnOnce() -> T + 'static,
 ) -> Result<Run<T>, Box<Failure>> {
     assert!(!current::is_running(), "machines do not nest");
+    unwinding::note_panics();
     let value = Rc::new(Cell::new(None));
     let result = Rc::clone(&value);
     let stack_bytes = config.stack_bytes;
@@ -109,7 +111,9 @@ impl Runner {
             let task = match std::mem::replace(&mut world.next, Next::Finished) {
                 Next::Run(task) => task,
                 Next::Finished => return Ok(()),
-                Next::Failed(kind) => return Err(Box::new(world.failure(kind))),
+                Next::Failed(kind) => {
+                    return Err(Box::new(world.failure(unwinding::reason(kind))));
+                }
             };
             if self.stacks.len() <= task {
                 self.stacks.resize_with(task + 1, || None);

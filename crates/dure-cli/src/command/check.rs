@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Check) -> Result<u8> {
     let mut device = volume::device_as(&args.volume, access, &args.regions, Nvm::Auto)?;
     let mut saving = None;
     if let Some(path) = &args.undo {
-        let begun = Saving::begin(device, path)?;
+        let begun = Saving::begin(device, &args.volume, path)?;
         device = begun.device();
         saving = Some(begun);
     }

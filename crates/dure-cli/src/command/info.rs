@@ -18,7 +18,7 @@ use dure_sync::Arc;
 use crate::args::Info;
 use crate::exit;
 use crate::live::client::Client;
-use crate::live::wire::{AbsorbedBlocks, NodeBytes, Snapshot, WorkerCounts};
+use crate::live::wire::{AbsorbedBlocks, NodeBytes, Reply, Request, Snapshot, WorkerCounts};
 use crate::mounts;
 use crate::size::Size;
 use crate::volume::{self, Access};
@@ -63,13 +63,23 @@ fn mounted(path: &Path) -> Result<Option<Client>> {
     if !volume.exists() {
         return Ok(None);
     }
-    Client::connect(volume)
+    Ok(Client::of(path)?.1)
 }
 
 /// What the server says; the medium is not read.
 fn of_mounted(args: &Info, mut client: Client) -> Result<u8> {
     let snapshot = client.snapshot()?.context("unmounted just now")?;
-    show(rows_of_mounted(&snapshot), args.json);
+    let mut rows = rows_of_mounted(&snapshot);
+    // Of a server of an older version nothing.
+    let room = client
+        .ask(&Request::Room)
+        .ok()
+        .flatten()
+        .and_then(room_rows);
+    let before = rows.iter().position(|(key, ..)| *key == "blocks free");
+    let before = before.unwrap_or(rows.len());
+    rows.splice(before..before, room.into_iter().flatten());
+    show(rows, args.json);
     if !args.json {
         for line in snapshot.log.iter().rev().take(LOG_LINES).rev() {
             say!("{line}");
@@ -119,6 +129,33 @@ fn workers(snapshot: &Snapshot) -> Option<Row> {
     let shown = lines.join(&format!("\n{:<20} ", ""));
     let value = serde_json::to_value(&snapshot.workers).expect("counts are JSON");
     (!lines.is_empty()).then_some(("workers", value, Some(shown)))
+}
+
+/// What takes the room of a mounted volume, as of one that is not.
+fn room_rows(reply: Reply) -> Option<Vec<Row>> {
+    let Reply::Room {
+        used,
+        in_logs,
+        of_snapshots,
+        spared,
+        snapshots,
+    } = reply
+    else {
+        return None;
+    };
+    let mut rows = taken_rows([used, in_logs, of_snapshots, spared]).to_vec();
+    rows.push(("snapshots", snapshots.into(), None));
+    Some(rows)
+}
+
+/// Blocks used, in logs, of snapshots, and spared by clones.
+fn taken_rows([used, in_logs, of_snapshots, spared]: [u64; 4]) -> [Row; 4] {
+    [
+        blocks("blocks used", used),
+        blocks("blocks in logs", in_logs),
+        blocks("blocks of snapshots", of_snapshots),
+        blocks("blocks spared by clones", spared),
+    ]
 }
 
 /// Key, value, and how a person reads it where that differs.
@@ -201,16 +238,14 @@ fn rows(info: &VolumeInfo) -> Vec<Row> {
         ("segment blocks", layout.segment_blocks.into(), None),
         ("node ids", layout.nids().into(), None),
     ];
-    for (key, count) in [
-        ("blocks", layout.total_blocks),
-        ("blocks used", info.blocks_used),
-        ("blocks in logs", info.blocks_in_logs),
-        ("blocks of snapshots", info.blocks_of_snapshots),
-        ("blocks spared by clones", info.blocks_spared),
-        ("blocks free", info.blocks_free),
-    ] {
-        rows.push(blocks(key, count));
-    }
+    rows.push(blocks("blocks", layout.total_blocks));
+    rows.extend(taken_rows([
+        info.blocks_used,
+        info.blocks_in_logs,
+        info.blocks_of_snapshots,
+        info.blocks_spared,
+    ]));
+    rows.push(blocks("blocks free", info.blocks_free));
     rows.push(("snapshots", info.snapshots.len().into(), None));
     rows.extend(media(layout));
     rows

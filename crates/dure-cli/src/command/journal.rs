@@ -12,13 +12,12 @@ use crate::args::Info;
 use crate::command::top;
 use crate::exit;
 use crate::live::client::Client;
-use crate::mounts;
 use crate::volume::{self, Access};
 
 pub(crate) fn run(args: &Info) -> Result<u8> {
-    let source = mounts::source_of(&args.volume);
-    let volume = source.as_ref().unwrap_or(&args.volume);
-    if let Some(mut client) = Client::connect(volume)?
+    let (volume, client) = Client::of(&args.volume)?;
+    let volume = volume.as_path();
+    if let Some(mut client) = client
         && let Some(snapshot) = client.snapshot()?
     {
         top::print_once(&snapshot, args.json, false)?;

@@ -14,7 +14,6 @@ use crate::args::Resize;
 use crate::exit;
 use crate::live::client::Client;
 use crate::live::wire::{Grown, Reply, Request};
-use crate::mounts;
 use crate::size::Size;
 use crate::volume::{self, Access};
 
@@ -22,10 +21,10 @@ use crate::volume::{self, Access};
 const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) fn run(args: &Resize) -> Result<u8> {
-    let source = mounts::source_of(&args.volume);
-    let path = source.as_deref().unwrap_or(&args.volume);
+    let (path, client) = Client::of(&args.volume)?;
+    let path = path.as_path();
     let bytes = args.size.map(|Size(bytes)| bytes);
-    let grown = match Client::connect(path)? {
+    let grown = match client {
         Some(client) => mounted(client, bytes)?,
         None => unmounted(path, bytes)?,
     };

@@ -13,7 +13,6 @@ use crate::exit;
 use crate::live::client::Client;
 use crate::live::wire::{Reply, Request, ScrubReport, ScrubState, ScrubTask};
 use crate::log;
-use crate::mounts;
 use crate::progress;
 use crate::size::Size;
 
@@ -60,9 +59,8 @@ pub(crate) fn run(args: &Scrub) -> Result<u8> {
 }
 
 fn connect(volume: &Path) -> Result<Client> {
-    let source = mounts::source_of(volume);
-    let path = source.as_deref().unwrap_or(volume);
-    match Client::connect(path)? {
+    let (path, client) = Client::of(volume)?;
+    match client {
         Some(client) => Ok(client),
         None => bail!(
             "{}: it is not mounted; `dure check --data {0}` reads and compares everything of a volume that is \

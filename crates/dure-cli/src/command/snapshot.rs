@@ -87,18 +87,20 @@ pub(crate) fn server(volume: &Path) -> Result<Found> {
 /// Finds the server of a volume, given by where it lies or is mounted, and its mount.
 pub(crate) fn find(volume: &Path) -> Result<(Found, Option<mounts::Listed>)> {
     let mount = mounts::on(volume).or_else(|| mounts::of(volume));
-    let path = mount.as_ref().map_or(volume, |mount| &mount.source);
-    let client = Client::connect(path)?;
-    let path = path.to_owned();
+    let path = mount.as_ref().map(|mount| mount.source.clone());
+    let (found, mut client) = Client::of(volume)?;
+    if let (None, Some(path)) = (&client, &path) {
+        client = Client::connect(path)?;
+    }
+    let path = path.unwrap_or(found);
     Ok((Found { path, client }, mount))
 }
 
 /// Lets the server of a mounted volume show a snapshot.
 fn mount(volume: &Path, name: &str, directory: &str) -> Result<()> {
-    let source = mounts::source_of(volume);
-    let path = source.as_deref().unwrap_or(volume);
+    let (path, client) = Client::of(volume)?;
     let at = path.display();
-    let Some(mut client) = Client::connect(path)? else {
+    let Some(mut client) = client else {
         bail!("{at}: it is not mounted: `dure mount {at} {directory} -o snapshot={name}` shows it");
     };
     let (name, directory) = (name.to_owned(), directory.to_owned());
@@ -172,10 +174,15 @@ fn unmounted(path: &Path, tasks: &[SnapshotTask]) -> Result<Vec<SnapshotRow>> {
 /// Refuses, before the first is deleted, if one of them cannot be.
 pub(crate) fn allow(fs: &FileSystem, tasks: &[SnapshotTask]) -> Result<()> {
     let snapshots = fs.snapshots();
-    for task in tasks {
+    for (at, task) in tasks.iter().enumerate() {
         let SnapshotTask::Delete { name } = task else {
             continue;
         };
+        let is_same =
+            |task: &SnapshotTask| matches!(task, SnapshotTask::Delete { name: one } if one == name);
+        if tasks[..at].iter().any(is_same) {
+            bail!("{name} is named twice; nothing was deleted");
+        }
         if snapshots.iter().all(|info| info.name != *name) {
             let missing = dure_fs::Error::NoSnapshot { name: name.clone() };
             return Err(match tasks {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use dure::stream::{self, Fault, Progress, Sender};
 use dure::{Cause, Volume};
-use dure_bench::{print, say};
+use dure_bench::{note, print, say};
 use dure_block::count::Count;
 use dure_fs::{FileSystem, MountOptions};
 use indicatif::ProgressBar;
@@ -181,6 +181,13 @@ fn receive_into(path: &Path, args: &Receive, input: &mut dyn BufRead) -> Result<
         drop(meter);
         let received = received.with_context(|| path.display().to_string())?;
         let bytes = Size(received.bytes);
+        if let Some(wanted) = name.filter(|name| *name != received.snapshot) {
+            let (at, has) = (path.display(), &received.snapshot);
+            note!(
+                "dure: {at}: the snapshot is there already, and stays {has}; `dure snapshot rename {at} {has} \
+                 {wanted}` changes that"
+            );
+        }
         match received.skipped {
             0 => say!("{}: {bytes}", received.snapshot),
             skipped => {

@@ -29,6 +29,7 @@ const CLOSE: Duration = Duration::from_secs(600);
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &Umount) -> Result<u8> {
+    expect_dure(&args.directory)?;
     if args.lazy {
         unmount(&args.directory, Lazy::Yes)?;
         return Ok(exit::OK);
@@ -47,6 +48,19 @@ pub(crate) fn run(args: &Umount) -> Result<u8> {
         await_lock(&source)?;
     }
     Ok(exit::OK)
+}
+
+/// Refuses a mount of another file system.
+fn expect_dure(directory: &Path) -> Result<()> {
+    match mounts::last_on(directory) {
+        Some(other) if !other.is_dure() => bail!(
+            "{at}: is a mount of {kind} ({source}), not of dure; `umount {at}` ends it",
+            at = directory.display(),
+            kind = other.kind,
+            source = other.source.display()
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn unmount(directory: &Path, lazy: Lazy) -> Result<()> {

@@ -2,10 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dure_bench::{note, say};
 use dure_block::Device;
 use dure_block::count::Count;
@@ -81,11 +81,25 @@ pub(crate) struct Saving<'p> {
 
 impl Saving<'_> {
     /// Makes the file, which must not exist.
-    pub(crate) fn begin(inner: Arc<dyn Device>, path: &Path) -> Result<Saving<'_>> {
+    pub(crate) fn begin<'p>(
+        inner: Arc<dyn Device>,
+        volume: &Path,
+        path: &'p Path,
+    ) -> Result<Saving<'p>> {
         let at = || path.display().to_string();
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).open(path);
-        let file = file.with_context(|| format!("{}: cannot make the undo file", at()))?;
+        let file = match options.read(true).write(true).create_new(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => bail!(
+                "{}: cannot make the undo file: it is {}; name a new one, on another file system",
+                at(),
+                if is_same(volume, path) {
+                    "the volume itself"
+                } else {
+                    "there already"
+                },
+            ),
+            made => made.with_context(|| format!("{}: cannot make the undo file", at()))?,
+        };
         let made = sync_directory(path).with_context(at);
         let device = made.and_then(|()| Ok(UndoDevice::new(inner, Box::new(HostFile(file)))?));
         match device {
@@ -119,6 +133,11 @@ impl Saving<'_> {
         note!("`dure undo {file} {volume}` takes this back, until the volume is used");
         Ok(())
     }
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let number = |path: &Path| std::fs::metadata(path).map(|data| (data.dev(), data.ino()));
+    matches!((number(one), number(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// The name of a new file must outlive a crash as its content does.

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use dure_fuse::MountError;
+use dure_fuse::mount::says_server_gone;
 use dure_sync::clock;
 use rustix::process::geteuid;
 
@@ -75,14 +77,32 @@ impl Client {
         }))
     }
 
+    /// The volume that is at `path`, or mounted there, and a connection to its server, if it has one.
+    ///
+    /// # Errors
+    /// `ServerGone` of a mount whose server has ended; those of [`Client::connect`].
+    pub(crate) fn of(path: &Path) -> Result<(PathBuf, Option<Client>)> {
+        let mount = mounts::on(path);
+        let volume = mount.as_ref().map_or(path, |mount| &mount.source);
+        let client = Client::connect(volume)?;
+        // A request to a server that lives, but does not listen, is answered.
+        if client.is_none()
+            && mount.is_some()
+            && let Err(error) = std::fs::metadata(path)
+            && error.raw_os_error().is_some_and(says_server_gone)
+        {
+            let path = path.to_owned();
+            return Err(MountError::ServerGone { path }.into());
+        }
+        Ok((volume.to_owned(), client))
+    }
+
     /// Connects to the server of a volume, given the volume or where it is mounted.
     ///
     /// # Errors
     /// When it is neither, or not mounted.
     pub(crate) fn find(path: &Path) -> Result<Client> {
-        let volume = mounts::source_of(path);
-        let volume = volume.as_deref().unwrap_or(path);
-        match Client::connect(volume)? {
+        match Client::of(path)?.1 {
             Some(client) => Ok(client),
             None => bail!(
                 "{}: not mounted (give a mounted volume or its mount point; `dure info --journal` shows one \

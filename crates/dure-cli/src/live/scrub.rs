@@ -5,7 +5,7 @@
 //! from. **Invariants.** One scrub at a time. The thread has the volume only while it runs, and its end
 //! is waited for before the volume grows, and before it is closed. A file that
 //! cannot be written or read costs the place where the scrub goes on, and nothing else. **Crash.** The
-//! file is replaced whole, every [`EVERY_NS`]: a scrub goes on from a place that it was at.
+//! file is replaced whole, at the start and every [`EVERY_NS`]: a scrub goes on from a place that it was at.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -122,6 +122,8 @@ impl Scrubs {
             }
             (report.state, report.rate, report.error) = (ScrubState::Running, rate, None);
         }
+        // A server that is killed soon would leave no sign of it.
+        self.shared.keep();
         self.spawn(&mut runner, volume);
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use dure::stream::Sender;
 use dure_block::Device;
-use dure_fs::FileSystem;
+use dure_fs::{FileSystem, RoomTaken, SnapshotInfo};
 use dure_fuse::{GrowError, MountedVolume};
 use dure_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use dure_sync::{Arc, Condvar, Mutex, clock, thread};
@@ -88,12 +88,17 @@ impl Observed {
         let file_system = self.volume.file_system();
         self.snapshot_mounts.await_unmounted();
         snapshot::allow(&file_system, tasks)?;
+        let is_deleted = |info: &SnapshotInfo| {
+            let is = |task: &SnapshotTask| matches!(task, SnapshotTask::Delete { name } if *name == info.name);
+            tasks.iter().any(is)
+        };
+        let mut deleted = file_system.snapshots();
+        deleted.retain(is_deleted);
+        self.snapshot_mounts.end_unused(&deleted);
+        for info in &deleted {
+            file_system.check_snapshot_unused(&info.name)?;
+        }
         for task in tasks {
-            if let SnapshotTask::Delete { name } = task {
-                let mut all = file_system.snapshots();
-                all.retain(|snapshot| snapshot.name == *name);
-                self.snapshot_mounts.end_unused(&all);
-            }
             snapshot::perform(&file_system, task)?;
         }
         Ok(snapshot::rows(&file_system))
@@ -142,6 +147,12 @@ impl Observed {
     fn do_quotas(&self, task: Option<QuotaTask>) -> Result<Vec<QuotaRow>> {
         let file_system = self.volume.file_system();
         let is_off = !file_system.has_quotas();
+        if task.is_some() && self.mounted.read_only {
+            let directory = &self.mounted.directory;
+            bail!(
+                "it is mounted read-only; `dure umount {directory}`, and try again on the volume"
+            );
+        }
         match task {
             // Data loss without: write(2) succeeds for all that the kernel collects, and what is above a
             // hard limit is dropped later.
@@ -437,6 +448,23 @@ fn start_trace(fs: &FileSystem, events_per_core: usize, tracing: &mut Option<Tra
     true
 }
 
+/// What takes the room of a volume.
+fn room(fs: &FileSystem) -> Reply {
+    let RoomTaken {
+        used,
+        in_logs,
+        of_snapshots,
+        spared,
+    } = fs.room_taken();
+    Reply::Room {
+        used,
+        in_logs,
+        of_snapshots,
+        spared,
+        snapshots: fs.snapshots().len(),
+    }
+}
+
 /// Keeps the trace on while a connection wants it.
 struct Tracing(FileSystem);
 
@@ -498,6 +526,7 @@ fn serve(shared: &Shared, stream: &UnixStream) -> Result<()> {
             Ok(Request::MountSnapshot { name, directory }) => {
                 done(shared.observed.mount_snapshot(&name, &directory))
             }
+            Ok(Request::Room) => room(&file_system),
             Ok(Request::Scrub(task)) => {
                 drop(file_system);
                 Reply::Scrub(Box::new(shared.observed.scrub(task)))

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use crate::program::{printed, refused, text, volume};
+use crate::program::{dure, errors, printed, refused, text, volume};
 
 /// Each source had a map of its own, and the second name became a second file.
 #[test]
@@ -59,4 +59,52 @@ fn a_tree_is_cloned_within_a_volume() {
     let said = refused(&["clone", image, "/copy", "/copy/deep/again"]);
     assert!(said.contains("into itself"), "{said}");
     printed(&["check", image]);
+}
+
+/// A copy ended at the first damaged page, and left a part of the file under its name.
+#[test]
+fn a_copy_goes_on_behind_a_damaged_file_and_leaves_no_part_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("tree")).unwrap();
+    let lines: String = (0..40_000).map(|line| format!("{line}\n")).collect();
+    for (name, content) in [("a", "first"), ("large", lines.as_str()), ("z", "last")] {
+        fs::write(path("tree").join(name), content).unwrap();
+    }
+    printed(&["put", "-q", text(&image), text(&path("tree")), "/tree"]);
+    let mut bytes = fs::read(&image).unwrap();
+    let damaged = b"\n20000\n";
+    let mut windows = bytes.windows(damaged.len());
+    let at = windows.position(|window| window == damaged).unwrap();
+    bytes[at + 2] ^= 1;
+    fs::write(&image, bytes).unwrap();
+    let output = dure(&["get", text(&image), "/", text(&path("out"))]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = errors(&output);
+    let offset = lines.find("\n20000\n").unwrap() / 4096 * 4096;
+    let line = format!("/tree/large is not copied: byte {offset} cannot be read: corrupt");
+    assert!(said.contains(&line), "{said}");
+    assert!(said.contains("`dure rescue"), "{said}");
+    assert_eq!(fs::read(path("out/tree/a")).unwrap(), b"first");
+    assert_eq!(fs::read(path("out/tree/z")).unwrap(), b"last");
+    assert!(!path("out/tree/large").exists(), "a part is left");
+    refused(&["get", text(&image), "/tree/large", text(&path("one"))]);
+    assert!(!path("one").exists(), "a part is left");
+}
+
+/// It said that a file was cloned, and had replaced it by itself.
+#[test]
+fn a_file_is_not_cloned_onto_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let v = text(&image);
+    let file = folder.path().join("file");
+    fs::write(&file, "sown").unwrap();
+    printed(&["put", "-q", v, text(&file), "/copy"]);
+    for to in ["/copy", "/", "copy"] {
+        let said = refused(&["clone", v, "/copy", to]);
+        assert!(said.contains("clone a file onto itself"), "{said}");
+    }
+    assert_eq!(printed(&["cat", v, "/copy"]), "sown");
 }

@@ -10,6 +10,7 @@ mod counts;
 mod documents;
 mod emulated;
 mod exit_status;
+mod first_hour;
 mod full;
 mod half;
 mod images;

@@ -183,3 +183,50 @@ fn a_mounted_volume_has_projects() {
     mount.end();
     printed(&["check", text(&image)]);
 }
+
+/// The page says which call tells what.
+#[test]
+fn a_mount_that_collects_writes_tells_a_used_up_quota_at_fsync_or_close() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let v = text(&image);
+    printed(&["quota", "enable", v]);
+    printed(&["quota", "set", v, "--user", "7", "--hard", "1M"]);
+    for (options, write, close, fsync) in [
+        (
+            "writeback",
+            None,
+            Some("closing output file"),
+            Some("fsync failed"),
+        ),
+        ("writethrough", Some("error writing"), None, None),
+    ] {
+        let mount = Mounted::new(&image, "m", options);
+        let path = mount.path("file");
+        File::create(&path).unwrap();
+        chown(&path, Some(7), Some(7)).unwrap();
+        for (option, late, why) in [
+            ("conv=notrunc", close, "Input/output error"),
+            ("conv=fsync,notrunc", fsync, "Disk quota exceeded"),
+        ] {
+            let mut dd = std::process::Command::new("dd");
+            let of = format!("of={}", text(&path));
+            dd.args(["if=/dev/zero", &of, "bs=1M", "count=3", option]);
+            let said = dd.env("LC_ALL", "C").output().unwrap().stderr;
+            let said = String::from_utf8_lossy(&said).into_owned();
+            let (what, why) = match write {
+                Some(write) => (write, "Disk quota exceeded"),
+                None => (late.unwrap(), why),
+            };
+            assert!(
+                said.contains(what) && said.contains(why),
+                "{options}: {said}"
+            );
+        }
+        fs::remove_file(&path).unwrap();
+        mount.end();
+    }
+}

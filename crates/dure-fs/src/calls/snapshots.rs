@@ -12,6 +12,14 @@ impl FileSystem {
         self.0.store.snapshots.list()
     }
 
+    /// Refuses what [`FileSystem::delete_snapshot`] would refuse at present, and deletes nothing.
+    ///
+    /// # Errors
+    /// `NoSnapshot`; `SnapshotBusy` while it is mounted.
+    pub fn check_snapshot_unused(&self, name: &str) -> Result<()> {
+        self.0.store.snapshots.find_unused(name).map(drop)
+    }
+
     /// Takes a snapshot: everything that was acknowledged before this began is in it, nothing that
     /// begins after it returns, and every operation wholly or not at all. Durable on return.
     /// Operations that change the volume wait for the last part of it: a checkpoint of what changed

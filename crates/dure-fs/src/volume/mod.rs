@@ -28,7 +28,7 @@ pub use options::{
     PageCaching, Preset, RangeWait, Said,
 };
 pub use rules::{AttributeRule, DirectoryRule, RangeRule, VolumeRules};
-pub use statistics::Statistics;
+pub use statistics::{RoomTaken, Statistics};
 
 use std::fmt;
 

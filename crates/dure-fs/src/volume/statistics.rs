@@ -32,6 +32,19 @@ pub struct Statistics {
     pub name_max: u32,
 }
 
+/// What takes the room of a volume, in 4 KiB blocks, as `VolumeInfo` says it of one that is not mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoomTaken {
+    /// Blocks with live data or nodes.
+    pub used: u64,
+    /// Blocks in log rings.
+    pub in_logs: u64,
+    /// Blocks that only snapshots need.
+    pub of_snapshots: u64,
+    /// Blocks that clones spare: as many more there would be, if each file had its own.
+    pub spared: u64,
+}
+
 /// Nodes that creating a file takes: the inode's, those of its directory, the upper part of its
 /// map.
 const FILE_NODES: u64 = 12;
@@ -57,6 +70,21 @@ impl FileSystem {
     #[must_use]
     pub fn nameless_inodes(&self) -> u64 {
         self.0.inodes.cache.nameless()
+    }
+
+    /// What takes the room. Looks at all segments with blocks that files share.
+    #[must_use]
+    pub fn room_taken(&self) -> RoomTaken {
+        let store = &self.0.store;
+        let space = store.space.statistics();
+        let in_logs = u64::from(space.segments_log) * u64::from(store.layout.segment_blocks);
+        let others = space.free + space.pinned_only + in_logs;
+        RoomTaken {
+            used: space.total.saturating_sub(others),
+            in_logs,
+            of_snapshots: space.pinned_only,
+            spared: store.space.spared_blocks(),
+        }
     }
 
     /// The volume's used and free space.

@@ -151,7 +151,7 @@ impl Snapshots {
     ///
     /// # Errors
     /// `NoSnapshot`, `SnapshotBusy`.
-    pub(crate) fn find_unused(&self, name: &str) -> Result<u64> {
+    pub fn find_unused(&self, name: &str) -> Result<u64> {
         let state = self.state.lock();
         let found = state.all.iter().find(|one| one.info.name == name);
         let one = found.ok_or_else(|| Error::NoSnapshot { name: name.into() })?;

@@ -206,6 +206,7 @@ impl Mount {
         self.count(&mut state.header)?;
         let placement = self.placement(space.clone(), shares.logged_pages, frames);
         if self.options.read_only {
+            space.count_pinned();
             let recovered = dirty.then_some(watch.statistics);
             return self.store((placement, state), replayed, recovered, shares);
         }

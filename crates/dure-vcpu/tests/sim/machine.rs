@@ -255,6 +255,44 @@ fn sim_panic_ends_the_run_with_the_seed() {
     assert_eq!(run(Config::random(1, 0), || 3).value, 3);
 }
 
+/// Its destructor waits for what never comes.
+struct Waits(Word);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        while self.0.wait(0, None) == Wake::Woken {}
+    }
+}
+
+/// It aborted the process, and with it all other tests.
+#[test]
+fn sim_wait_of_a_task_that_unwinds_ends_the_run_with_its_panic() {
+    for seed in 0..4 {
+        let failure = try_run(Config::random(2, seed), move || {
+            let bad = spawn("bad", Some(1), move || {
+                let _waits = Waits(Word::default());
+                panic!("planned {seed}");
+            });
+            join(bad);
+        });
+        let text = failure.unwrap_err().to_string();
+        let planned = format!("panicked: planned {seed}");
+        assert!(text.contains(&planned), "{text}");
+        // The thread is fit for another run, whose tasks wait.
+        let value = run(Config::random(2, seed), || {
+            let word = Rc::new(Word::default());
+            let setter = Rc::clone(&word);
+            let task = spawn("setter", Some(1), move || setter.store(1));
+            while word.load() == 0 {
+                spin_hint();
+            }
+            join(task);
+            7
+        });
+        assert_eq!(value.value, 7);
+    }
+}
+
 #[test]
 fn sim_endless_run_meets_the_step_limit() {
     let config = Config::random(2, 1).with_steps_max(1_000);

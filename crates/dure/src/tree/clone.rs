@@ -30,7 +30,7 @@ struct Cloning<'c> {
 ///
 /// # Errors
 /// The first failure, with the path it concerns; what was cloned until then stays. `EINVAL`: `to` lies
-/// in `from`.
+/// in `from`, or is a name of the same file.
 ///
 /// ```
 /// # let session = dure::Volume::in_memory(32 << 20)?.root();
@@ -74,6 +74,13 @@ pub fn clone_all(
     for (from, to) in copies {
         let found = session.symlink_metadata(from)?;
         cloning.expect_apart(to, &found)?;
+        if !found.is_dir()
+            && session
+                .symlink_metadata(to)
+                .is_ok_and(|at| at.ino() == found.ino())
+        {
+            return Err(Errno::INVAL).at("clone a file onto itself", to);
+        }
         cloning.top = None;
         cloning.any(from, to, &found)?;
     }

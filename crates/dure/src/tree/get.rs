@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::host::Inode;
-use super::source::{Failed, Source, Volume};
+use super::source::{Failed, OfVolume, Source};
 use super::{Account, Callback, Progress};
 use crate::error::{Context, Result};
 use crate::metadata::Metadata;
@@ -38,14 +38,20 @@ struct Get<'c> {
 /// caller, without set-id bits and attributes that only root may set.
 ///
 /// # Errors
-/// The first failure, with the path it concerns; what was copied until then stays.
+/// The first failure, with the path it concerns; what was copied until then stays, but of a file that
+/// could not be copied whole nothing.
 pub fn get(
     session: &Session,
     from: impl AsRef<Path>,
     host: impl AsRef<Path>,
     callback: Callback<'_>,
 ) -> Result<Progress> {
-    get_from(&mut Volume(session), from.as_ref(), host.as_ref(), callback)
+    get_from(
+        &mut OfVolume(session),
+        from.as_ref(),
+        host.as_ref(),
+        callback,
+    )
 }
 
 /// Like [`get`], for several, each with where it goes: hard links between those that go into one
@@ -58,7 +64,19 @@ pub fn get_all(
     copies: &[(PathBuf, PathBuf)],
     callback: Callback<'_>,
 ) -> Result<Progress> {
-    each(&mut Volume(session), copies, callback)
+    each(&mut OfVolume(session), copies, callback)
+}
+
+/// Like [`get_all`], from another source.
+///
+/// # Errors
+/// Those of [`get_from`].
+pub fn get_all_from(
+    source: &mut dyn Source,
+    copies: &[(PathBuf, PathBuf)],
+    callback: Callback<'_>,
+) -> Result<Progress> {
+    each(source, copies, callback)
 }
 
 /// Like [`get`], from another source, which also says what happens when something cannot be copied.
@@ -161,7 +179,11 @@ impl Get<'_> {
             }
             FileKind::File => {
                 let (file, made) = directory.make_file(name).at("write", host)?;
-                self.content(from, &file, host, metadata.len())?;
+                if let Err(error) = self.content(from, &file, host, metadata.len()) {
+                    // A part would look like the whole. The first error is the one to tell.
+                    let _ = directory.clear(name);
+                    return Err(error);
+                }
                 made
             }
             FileKind::Symlink => {

@@ -38,9 +38,9 @@ mod tests;
 use std::ops::ControlFlow;
 
 pub use clone::{clone, clone_all};
-pub use get::{get, get_all, get_from};
+pub use get::{get, get_all, get_all_from, get_from};
 pub use put::{put, put_all};
-pub use source::{Content, Failed, Source};
+pub use source::{Content, Failed, OfVolume, Source};
 
 use crate::error::Cause;
 

@@ -55,10 +55,11 @@ pub trait Source {
     }
 }
 
-/// A volume that is open.
-pub(super) struct Volume<'s>(pub(super) &'s Session);
+/// A volume that is open, as this caller may read it.
+#[derive(Debug)]
+pub struct OfVolume<'s>(pub &'s Session);
 
-impl Source for Volume<'_> {
+impl Source for OfVolume<'_> {
     fn metadata(&mut self, path: &Path) -> Result<Metadata> {
         self.0.symlink_metadata(path)
     }

@@ -88,6 +88,8 @@ pub(crate) enum Request {
         /// 0: none; nothing: ask for it.
         id: Option<u32>,
     },
+    /// What takes the room of the volume: `Room`.
+    Room,
     /// Start or pause the scrub, or only say how it is: `Scrub`.
     Scrub(ScrubTask),
     /// Say when the volume is closed: `Awaiting` at once, `Done` then.
@@ -118,6 +120,19 @@ pub(crate) enum Reply {
     Awaiting,
     /// The volume has grown.
     Grown(Grown),
+    /// What takes the room, in blocks.
+    Room {
+        /// By live data and nodes.
+        used: u64,
+        /// By log rings.
+        in_logs: u64,
+        /// By snapshots only.
+        of_snapshots: u64,
+        /// By nothing, since clones share.
+        spared: u64,
+        /// How many snapshots there are.
+        snapshots: usize,
+    },
     /// The snapshots that there are.
     Snapshots {
         /// The oldest first.
