@@ -10,7 +10,7 @@
 //! is kept.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::current::panic_message;
 use crate::report::FailureKind;
@@ -23,8 +23,10 @@ thread_local! {
 /// Has the panics of the run that begins noted; the hook that was there goes on to tell them.
 pub(crate) fn note_panics() {
     LAST.take();
-    static NOTED: Once = Once::new();
-    NOTED.call_once(|| {
+    static IS_SET: AtomicBool = AtomicBool::new(false);
+    // Relaxed: it only chooses who sets the hook. A run of another thread that panics until that is done
+    // has no message.
+    if !IS_SET.swap(true, Ordering::Relaxed) {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             let message = panic_message(panic.payload());
@@ -32,7 +34,7 @@ pub(crate) fn note_panics() {
             let _ = LAST.try_with(|last| last.replace(message));
             before(panic);
         }));
-    });
+    }
 }
 
 /// The unwinding of this thread's panic is given up: what the panic said.
