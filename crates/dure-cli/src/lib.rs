@@ -100,6 +100,7 @@ fn run(command: Command, return_memory_soon: fn()) -> anyhow::Result<u8> {
         Command::Mkfs(args) => command::mkfs::run(&args),
         Command::Mount(args) => command::mount::run(&args, return_memory_soon),
         Command::Umount(args) => command::umount::run(&args),
+        Command::Run(args) => command::run::run(&args),
         Command::Check(args) => command::check::run(&args),
         Command::Undo(args) => command::undo::run(&args),
         Command::Rescue(args) => command::rescue::run(&args),

@@ -68,6 +68,8 @@ mod permission;
 mod quotas;
 mod read_dir;
 mod remove;
+#[doc(hidden)]
+pub mod run;
 mod scrub;
 mod session;
 mod snapshots;

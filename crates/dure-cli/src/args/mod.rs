@@ -6,6 +6,7 @@ mod inspect;
 mod mkfs;
 mod mount;
 mod quota;
+mod run;
 mod scrub;
 mod sim;
 mod snapshot;
@@ -22,6 +23,7 @@ pub use inspect::{Demo, Dump, Structure};
 pub use mkfs::{Mkfs, NodeLog, NvmFile};
 pub use mount::{Mount, Umount};
 pub use quota::{Quota, QuotaList, QuotaProject, QuotaSet, QuotaVolume};
+pub use run::Run;
 pub use scrub::{Scrub, ScrubPause, ScrubStart, ScrubStatus};
 pub use sim::{
     Mechanism, Media, Sim, SimCalibrate, SimConflicts, SimCrash, SimExperiments, SimExplain,
@@ -52,6 +54,9 @@ pub enum Command {
     Mount(Mount),
     /// Unmount a directory.
     Umount(Umount),
+    /// Run a program with a volume mounted, whose calls on files of the volume do not leave it.
+    #[command(after_long_help = run::HELP)]
+    Run(Run),
     /// Check a volume that is not mounted, and repair what is safe to repair.
     Check(Check),
     /// Take back a repair that had an undo file.
@@ -142,6 +147,7 @@ impl Command {
             Command::Mkdir(args) => &args.volume,
             Command::Dump(args) => &args.volume,
             Command::Umount(_)
+            | Command::Run(_)
             | Command::Demo(_)
             | Command::Bench(_)
             | Command::Blk(_)

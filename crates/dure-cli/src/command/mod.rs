@@ -21,6 +21,7 @@ pub(crate) mod rescue;
 pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod room;
+pub(crate) mod run;
 pub(crate) mod scrub;
 pub(crate) mod sim;
 #[cfg(not(dure_backend = "sim"))]

@@ -1,0 +1,147 @@
+//! A program that `libdure_preload.so` is loaded into: what it and its server say.
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Child;
+
+use anyhow::{Context, Result, anyhow, bail};
+use dure::run::{Calls, Order, Word};
+use dure_bench::note;
+use dure_fuse::mount::{Lazy, unmount};
+use rustix::io::FdFlags;
+
+use super::{Outcome, Plan};
+
+/// The library.
+const LIBRARY: &str = "libdure_preload.so";
+/// Where it is, seen from the folder of this program.
+const FOLDERS: [&str; 3] = ["../lib/dure", ".", "deps"];
+
+fn library() -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let folder = program.parent().context("a program is in a folder")?;
+    let places = FOLDERS.map(|place| folder.join(place).join(LIBRARY));
+    let found = places.iter().find_map(|place| place.canonicalize().ok());
+    found.with_context(|| {
+        format!(
+            "{LIBRARY} is not there, in {} or in ../lib/dure of it; `cargo build --release -p \
+             dure-preload` makes it",
+            folder.display()
+        )
+    })
+}
+
+pub(super) fn run(plan: &Plan) -> Result<Outcome> {
+    let (mine, theirs) = UnixStream::pair()?;
+    rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
+    let child = start(plan, theirs.into())?;
+    let signals = Signals::pass_on(&child)?;
+    let mut words = Words(BufReader::new(mine));
+    match words.next() {
+        Some(Word::Ready) => {}
+        Some(Word::Failed(why)) => {
+            wait(child)?;
+            return Err(anyhow!("{why}"));
+        }
+        // It was killed before, or could not load the library.
+        _ => bail!("{} did not begin: {}", plan.program.display(), wait(child)?),
+    }
+    let status = wait(child)?;
+    drop(signals);
+    let calls = end(plan, &mut words)?;
+    Ok(Outcome { status, calls })
+}
+
+fn start(plan: &Plan, socket: OwnedFd) -> Result<Child> {
+    let order = Order {
+        volume: plan.volume.clone(),
+        at: plan.at.clone(),
+        begins_inside: plan.begins_inside,
+        options: plan.args.options.clone(),
+        socket: socket.as_raw_fd(),
+    };
+    let mut libraries = library()?.into_os_string();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        libraries.push(":");
+        libraries.push(others);
+    }
+    let mut command = plan.command();
+    command.envs(order.variables()).env("LD_PRELOAD", libraries);
+    command
+        .spawn()
+        .with_context(|| plan.program.display().to_string())
+}
+
+fn wait(mut child: Child) -> Result<std::process::ExitStatus> {
+    Ok(child.wait()?)
+}
+
+/// What the server says when the program has ended.
+fn end(plan: &Plan, words: &mut Words) -> Result<Option<Calls>> {
+    match words.next() {
+        Some(Word::Ended(calls)) => Ok(Some(calls)),
+        Some(Word::InUse) => {
+            note!(
+                "dure: {} is still used by other processes, and mounted until they end",
+                plan.at.display()
+            );
+            Ok(None)
+        }
+        Some(Word::Failed(why)) => bail!("{why}"),
+        word => {
+            // The mount has no server any more.
+            let _ = unmount(&plan.at, Lazy::Yes);
+            let what = match word {
+                Some(Word::Killed) => "the program was killed within a call",
+                _ => "the server of the volume has ended",
+            };
+            bail!(
+                "{}: {what}; what was synced is on the volume, what was not may be lost",
+                plan.volume.display()
+            )
+        }
+    }
+}
+
+/// The lines of the library and its server.
+struct Words(BufReader<UnixStream>);
+
+impl Words {
+    fn next(&mut self) -> Option<Word> {
+        let mut line = String::new();
+        self.0.read_line(&mut line).ok()?;
+        Word::of(&line)
+    }
+}
+
+/// Signals that are for the program: those of the terminal reach it by themselves, and are not for this process.
+struct Signals(signal_hook::iterator::Handle);
+
+impl Signals {
+    fn pass_on(child: &Child) -> Result<Signals> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+        use signal_hook::iterator::Signals as Iterator;
+        let mut signals = Iterator::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])?;
+        let handle = signals.handle();
+        let child = rustix::process::Pid::from_child(child);
+        drop(dure_sync::thread::spawn("signals", move || {
+            for signal in signals.forever() {
+                let passed_on = match signal {
+                    SIGTERM => rustix::process::Signal::TERM,
+                    SIGHUP => rustix::process::Signal::HUP,
+                    _ => continue,
+                };
+                let _ = rustix::process::kill_process(child, passed_on);
+            }
+        }));
+        Ok(Signals(handle))
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

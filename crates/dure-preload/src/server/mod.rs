@@ -1,0 +1,234 @@
+//! The server of the program: a process that shares its memory, and outlives it.
+//!
+//! **Problem.** The volume has to be open where the program's calls are, and the mount has to be served
+//! when the program is replaced by `exec`, killed, or has ended before its children.
+//! **Structure.** Before the program begins, a thread of it, the helper, makes a process that shares
+//! the memory and nothing else: the server (`process`). It opens the volume, mounts it, and passes on
+//! the descriptors that calls need (`descriptors`). The helper sleeps until the program ends; then the
+//! kernel writes a word, and the server unmounts.
+//! **Invariants.** The server is a child of `dure run`, blocks all signals, and has descriptors of its
+//! own. It uses the thread-local storage of the helper, which never does. **On a crash** of the server
+//! the mount answers ENOTCONN; of the program, see `crate`.
+
+mod descriptors;
+mod process;
+
+use std::io::Write;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use dure::run::{Order, Word};
+use dure::{Credentials, Mount, Volume};
+use dure_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use dure_sync::{Arc, thread};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+
+use crate::description::Description;
+use crate::{hooks, signals, slot, table};
+
+/// The mount of the volume, while calls may use it. Written by the server before the program begins, and
+/// by what ends the short way.
+static MOUNT: AtomicPtr<Mount> = AtomicPtr::new(std::ptr::null_mut());
+/// Number of the program's process.
+static PROGRAM: AtomicU32 = AtomicU32::new(0);
+/// Milliseconds between two looks whether the mount has users, at most.
+const LOOK_MAX_MS: u64 = 200;
+/// Exit status of a program that did not begin.
+const NOT_BEGUN: i32 = 126;
+
+/// Where words for `dure run` go.
+struct Socket(UnixStream);
+
+impl Socket {
+    fn say(&mut self, word: &Word) {
+        // Nobody listens any more: there is nobody to tell.
+        let _ = self.0.write_all(word.line().as_bytes());
+    }
+}
+
+/// Starts the server, if `dure run` has ordered one, and returns when it serves.
+pub(crate) fn begin() {
+    let Some((order, names)) = Order::of(|name| std::env::var_os(name)) else {
+        return;
+    };
+    let libraries = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    for name in names {
+        // SAFETY: the program has one thread yet.
+        unsafe { std::env::remove_var(name) };
+    }
+    match dure::run::preload_without_first(&libraries) {
+        // SAFETY: as above.
+        Some(others) => unsafe { std::env::set_var("LD_PRELOAD", others) },
+        // SAFETY: as above.
+        None => unsafe { std::env::remove_var("LD_PRELOAD") },
+    }
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    PROGRAM.store(me.cast_unsigned(), Ordering::Relaxed);
+    // SAFETY: `dure run` has opened it for this process.
+    let socket = unsafe { OwnedFd::from_raw_fd(order.socket) };
+    let begun = begin_server(&order);
+    match begun {
+        Ok(()) => {
+            hooks::begin();
+            signals::begin(hooks::REAL_SIGACTION.get());
+        }
+        Err(why) => {
+            Socket(socket.into()).say(&Word::Failed(why));
+            process::end(NOT_BEGUN);
+        }
+    }
+}
+
+fn begin_server(order: &Order) -> Result<(), String> {
+    let (mine, theirs) =
+        descriptors::way().map_err(|error| format!("a pair of sockets: {error}"))?;
+    let job = Job {
+        order: order.clone(),
+        way: theirs,
+    };
+    process::begin(job.way.as_raw_fd(), Box::new(move || serve(job)));
+    descriptors::take(&mine)?;
+    if order.begins_inside {
+        let entered = rustix::process::chdir(&order.at);
+        return entered.map_err(|error| format!("{}: {error}", order.at.display()));
+    }
+    Ok(())
+}
+
+/// What a server gets.
+struct Job {
+    order: Order,
+    /// The way to the program.
+    way: OwnedFd,
+}
+
+/// What the server does, in a process of its own. Its descriptors are copies of the program's.
+fn serve(job: Job) {
+    // SAFETY: its copy of the program's.
+    let socket = unsafe { OwnedFd::from_raw_fd(job.order.socket) };
+    let mut socket = Socket(socket.into());
+    let fence = descriptors::Fence::begin();
+    let opened = open(&job.order);
+    let (volume, mount) = match opened {
+        Ok(opened) => opened,
+        Err(why) => {
+            descriptors::say_failed(&job.way, &why);
+            return;
+        }
+    };
+    let mount = Box::into_raw(Box::new(mount));
+    MOUNT.store(mount, Ordering::SeqCst);
+    let numbers = fence.numbers();
+    let sent = descriptors::send(&job.way, &numbers);
+    fence.end(&[socket.0.as_raw_fd(), job.way.as_raw_fd()]);
+    if let Err(why) = sent {
+        descriptors::say_failed(&job.way, &format!("descriptors: {why}"));
+        return;
+    }
+    drop(job.way);
+    socket.say(&Word::Ready);
+    process::wait_for_the_end_of_the_program();
+    MOUNT.store(std::ptr::null_mut(), Ordering::SeqCst);
+    // SAFETY: it was made above, and no call takes it from now on; those that are under way are
+    // waited for before it is used.
+    let mount = unsafe { Box::from_raw(mount) };
+    finish(&mut socket, &volume, *mount);
+}
+
+fn open(order: &Order) -> Result<(Volume, Mount), String> {
+    let options = dure::mount_options(&order.options)?;
+    let volume = Volume::open(&order.volume, options).map_err(|error| error.to_string())?;
+    let mount = volume.mount(&order.at).map_err(|error| error.to_string())?;
+    Ok((volume, mount))
+}
+
+/// Unmounts and closes when the last user has left.
+fn finish(socket: &mut Socket, volume: &Volume, mut mount: Mount) {
+    let left = table::close();
+    let program = PROGRAM.load(Ordering::Relaxed);
+    if slot::wait_for_the_dead(|thread| process::is_dead(program, thread)) {
+        socket.say(&Word::Killed);
+        process::end(1);
+    }
+    left.give_up();
+    let mut pause = 1;
+    while mount.unmount().is_err() {
+        if pause == LOOK_MAX_MS {
+            socket.say(&Word::InUse);
+        }
+        thread::sleep(std::time::Duration::from_millis(pause.min(LOOK_MAX_MS)));
+        pause = (pause * 2).min(2 * LOOK_MAX_MS);
+    }
+    drop(mount);
+    match volume.close() {
+        Ok(()) => socket.say(&Word::Ended(slot::calls())),
+        Err(error) => socket.say(&Word::Failed(error.to_string())),
+    }
+}
+
+/// Has the library do the calls on `fd`, which was opened for `flags`, if it is a file of the volume.
+pub(crate) fn opened(fd: RawFd, flags: i32) {
+    if fd < 0 || MOUNT.load(Ordering::Relaxed).is_null() || slot::is_inside() {
+        return;
+    }
+    let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+    if flags.intersects(OFlags::PATH | OFlags::DIRECTORY) {
+        return;
+    }
+    slot::inside(|| {
+        // SAFETY: it is open: the program has not got it yet.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+        // SAFETY: the server takes it back when no thread is within a call.
+        let mount = unsafe { MOUNT.load(Ordering::SeqCst).as_ref() };
+        let caller = Credentials::of_process();
+        // What goes wrong here the kernel says of the next call.
+        let file = mount.and_then(|mount| mount.file(descriptor, caller).ok()?);
+        let Some(file) = file else { return };
+        let how = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+        let Ok(found) = rustix::fs::statx(descriptor, "", how, StatxFlags::TYPE) else {
+            return;
+        };
+        let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+        let appends = flags.contains(OFlags::APPEND);
+        table::put(fd, Arc::new(Description::new(file, device, appends)));
+    });
+}
+
+/// Whether a descriptor is one that calls of the library need.
+pub(crate) fn is_ours(fd: RawFd) -> bool {
+    descriptors::is_passed_on(fd) && is_program()
+}
+
+/// Whether this is the program's process, not its server, nor a child.
+fn is_program() -> bool {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    PROGRAM.load(Ordering::Relaxed) == me.cast_unsigned()
+}
+
+/// The descriptors that calls of the library need.
+pub(crate) fn our_descriptors() -> std::ops::Range<RawFd> {
+    if is_program() {
+        descriptors::passed_on()
+    } else {
+        0..0
+    }
+}
+
+/// The program is about to end: calls that begin go to the kernel, and those under way are waited for.
+pub(crate) fn leave() {
+    let mount = MOUNT.swap(std::ptr::null_mut(), Ordering::SeqCst);
+    if mount.is_null() || !is_program() {
+        return;
+    }
+    let left = table::close();
+    slot::wait_for(|_| true);
+    slot::inside(|| left.give_up());
+}
+
+/// In a forked child: all goes to the kernel.
+pub(crate) fn forget() {
+    MOUNT.store(std::ptr::null_mut(), Ordering::Relaxed);
+    table::forget();
+    slot::forget_others();
+    descriptors::close_passed_on();
+}

@@ -1,0 +1,182 @@
+//! What `dure run` and the library that it loads into a program say to each other.
+//!
+//! **Problem.** Two programs that are installed together, and share no memory. **Structure.** The
+//! command puts an [`Order`] into the environment of the program; the library, or its server, writes a
+//! [`Word`] to a socket, a line each. **Invariants.** The library takes the order out of the
+//! environment, so that no child finds it. A line that is not understood is the end. **On a crash**
+//! of either side the socket ends.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+
+/// Names in the environment.
+const NAMES: [&str; 5] = [
+    "DURE_RUN_VOLUME",
+    "DURE_RUN_AT",
+    "DURE_RUN_BEGINS",
+    "DURE_RUN_OPTIONS",
+    "DURE_RUN_SOCKET",
+];
+/// The program begins where it was called from.
+const OUTSIDE: &str = "outside";
+/// The program begins in the mount.
+const INSIDE: &str = "inside";
+
+/// What is to be opened and mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// The volume; an absolute path.
+    pub volume: PathBuf,
+    /// The directory that it is mounted on; an absolute path.
+    pub at: PathBuf,
+    /// Whether the program begins in it; otherwise where it was called from.
+    pub begins_inside: bool,
+    /// Options of [`crate::mount_options`].
+    pub options: String,
+    /// Where words are written; open in the program.
+    pub socket: RawFd,
+}
+
+impl Order {
+    /// Variables for the environment of the program.
+    #[must_use]
+    pub fn variables(&self) -> [(&'static str, OsString); 5] {
+        let begins = if self.begins_inside { INSIDE } else { OUTSIDE };
+        let values = [
+            self.volume.clone().into(),
+            self.at.clone().into(),
+            begins.into(),
+            self.options.clone().into(),
+            self.socket.to_string().into(),
+        ];
+        let mut values = values.into_iter();
+        NAMES.map(|name| (name, values.next().expect("a value for each name")))
+    }
+
+    /// The order in an environment, and the names that it has there.
+    #[must_use]
+    pub fn of(
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Option<(Order, &'static [&'static str])> {
+        let [volume, at, begins, options, socket] = NAMES.map(variable);
+        let order = Order {
+            volume: volume?.into(),
+            at: at?.into(),
+            begins_inside: begins? == INSIDE,
+            options: options?.into_string().ok()?,
+            socket: socket?.to_str()?.parse().ok()?,
+        };
+        Some((order, &NAMES))
+    }
+}
+
+/// The value of `LD_PRELOAD` without the first library, which is the one that reads this.
+#[must_use]
+pub fn preload_without_first(value: &OsStr) -> Option<&OsStr> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = value.as_bytes();
+    let end = bytes.iter().position(|byte| *byte == b':')?;
+    Some(OsStr::from_bytes(&bytes[end + 1..]))
+}
+
+/// What the library says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Word {
+    /// The volume is mounted, and the program begins.
+    Ready,
+    /// It is not, and the program has not begun.
+    Failed(String),
+    /// The program has ended, and others still use the mount.
+    InUse,
+    /// The program was killed within a call: what was not synced may be lost.
+    Killed,
+    /// All is unmounted and closed.
+    Ended(Calls),
+}
+
+/// How calls of the program on files of the volume went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Those that the library has done.
+    pub short: u64,
+    /// Those on descriptors that it knows, which it left to the kernel.
+    pub long: u64,
+}
+
+impl Word {
+    /// A line, with its end.
+    #[must_use]
+    pub fn line(&self) -> String {
+        match self {
+            Word::Ready => "ready\n".to_owned(),
+            Word::Failed(why) => format!("failed {}\n", why.replace('\n', " ")),
+            Word::InUse => "in-use\n".to_owned(),
+            Word::Killed => "killed\n".to_owned(),
+            Word::Ended(calls) => format!("ended {} {}\n", calls.short, calls.long),
+        }
+    }
+
+    /// The word of a line.
+    #[must_use]
+    pub fn of(line: &str) -> Option<Word> {
+        let line = line.strip_suffix('\n').unwrap_or(line);
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "ready" => Some(Word::Ready),
+            "failed" => Some(Word::Failed(rest.to_owned())),
+            "in-use" => Some(Word::InUse),
+            "killed" => Some(Word::Killed),
+            "ended" => {
+                let (short, long) = rest.split_once(' ')?;
+                let (short, long) = (short.parse().ok()?, long.parse().ok()?);
+                Some(Word::Ended(Calls { short, long }))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let calls = Calls { short: 7, long: 1 };
+        let words = [Word::Ready, Word::InUse, Word::Killed, Word::Ended(calls)];
+        for word in words.into_iter().chain([Word::Failed("no such".into())]) {
+            assert_eq!(Word::of(&word.line()), Some(word));
+        }
+        assert_eq!(Word::of("ended 7\n"), None);
+        assert_eq!(Word::of("other\n"), None);
+        let two_lines = Word::Failed("one\ntwo".into()).line();
+        assert_eq!(Word::of(&two_lines), Some(Word::Failed("one two".into())));
+    }
+
+    #[test]
+    fn an_order_survives_the_environment() {
+        let order = Order {
+            volume: "/v.img".into(),
+            at: "/mnt".into(),
+            begins_inside: true,
+            options: "ro,cache=64M".into(),
+            socket: 7,
+        };
+        let variables = order.variables();
+        let find = |name: &str| {
+            let mut found = variables.iter().filter(|(known, _)| *known == name);
+            found.next().map(|(_, value)| value.clone())
+        };
+        let (found, names) = Order::of(find).expect("all are there");
+        assert_eq!((found, names.len()), (order, NAMES.len()));
+        assert_eq!(Order::of(|_| None), None);
+    }
+
+    #[test]
+    fn the_first_library_is_left_out() {
+        let without = |value: &'static str| preload_without_first(OsStr::new(value));
+        assert_eq!(without("/a.so:/b.so:c"), Some(OsStr::new("/b.so:c")));
+        assert_eq!(without("/a.so"), None);
+    }
+}
