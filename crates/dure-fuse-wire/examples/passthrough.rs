@@ -157,7 +157,7 @@ impl Service for Passthrough {
                 }
                 return self.attributes(node, reply);
             }
-            Operation::Read { offset, size } => {
+            Operation::Read { offset, size, .. } => {
                 let file = File::open(self.path(node)?).map_err(errno)?;
                 let want = usize::try_from(size).map_err(|_| libc::EIO)?;
                 reply.fill(want, |room| file.read_at(room, offset).map_err(errno))?;

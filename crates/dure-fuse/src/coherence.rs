@@ -9,7 +9,7 @@
 //!
 //! | of | the kernel keeps | a call of the library |
 //! |---|---|---|
-//! | content | nothing of read(2) and write(2), which pass its cache by; pages that are mapped, while the file is open | before it reads or changes a file that is open for writing there, has stores in mappings sent; after a change of one that is open, has its pages dropped |
+//! | content | nothing of read(2) and write(2), which pass its cache by; pages that are mapped, while the file is open | if it has asked for pages since the file is open: before a read or change of one that is open for writing, has stores in mappings sent; after a change, has its pages dropped |
 //! | size, times, modes of files | nothing | - |
 //! | attributes of directories, access control lists | for a second, if it asked for them | has them dropped |
 //! | names, also that there is none | without end | has the name looked up anew |
@@ -24,9 +24,9 @@
 //! | library | kernel |
 //! |---|---|
 //! | | 1. a fault takes the lock of page 7 and asks for it |
-//! | | 2. the server reads the old bytes |
+//! | | 2. the server notes that, and reads the old bytes |
 //! | 3. changes the bytes | |
-//! | 4. sees that the file is open, as the server noted before it read | |
+//! | 4. sees that the kernel has pages, as the server noted before it read | |
 //! | 5. asks to drop page 7, and waits for its lock | 6. puts the old bytes there, and unlocks it |
 //! | 7. the page is dropped | |
 //!
@@ -41,8 +41,9 @@
 //! of a mount. A buffer of a caller may itself be a mapping of the mount, so that copying waits
 //! for a request: [`Coherence::may_be_mapped`] says when it has to be copied without locks.
 //!
-//! **Invariants.** The server notes an open file before the kernel has any page of it, and forgets it
-//! after the last mapping is gone: RELEASE follows the last munmap(2). An inode that is open is
+//! **Invariants.** The server notes that a file has pages before the kernel has any, and forgets it
+//! after the last mapping is gone: RELEASE follows the last munmap(2), and the next open(2) drops what
+//! is left. An inode that is open is
 //! pinned. **Limits.** A store into a mapping and a call of the library that change one 4 KiB page
 //! at the same time, with nothing that orders them: the store's page may be sent as a whole after
 //! the call, so that the other bytes of the call are lost, as between two clients of NFS. **On a
@@ -93,6 +94,8 @@ struct Opens {
     nodes: BTreeMap<u64, Opened>,
     /// How many of them are no directories.
     files: usize,
+    /// Of how many the kernel may have pages.
+    cached: usize,
 }
 
 /// An inode that the kernel has open.
@@ -102,6 +105,8 @@ struct Opened {
     times: u64,
     /// How many of the times for writing, which a mapping needs to change it.
     writers: u64,
+    /// The kernel has asked for pages, which it keeps for mappings.
+    cached: bool,
 }
 
 /// How an inode is open.
@@ -156,11 +161,26 @@ impl Coherence {
             inode,
             times: 0,
             writers: 0,
+            cached: false,
         });
         opened.times += 1;
         opened.writers += u64::from(mode == Mode::Writes);
         if opened.times == 1 && is_file {
             opens.files += 1;
+        }
+    }
+
+    /// The kernel asks for pages of its cache: said before they are read.
+    pub(crate) fn caches(&self, node: u64) {
+        let known = |opened: &Opened| opened.cached;
+        if self.opens.read().nodes.get(&node).is_none_or(known) {
+            return;
+        }
+        let mut opens = self.opens.write();
+        if let Some(opened) = opens.nodes.get_mut(&node)
+            && !std::mem::replace(&mut opened.cached, true)
+        {
+            opens.cached += 1;
         }
     }
 
@@ -184,6 +204,7 @@ impl Coherence {
         if closed.inode.kind() != FileKind::Directory {
             opens.files -= 1;
         }
+        opens.cached -= usize::from(closed.cached);
         drop(opens);
         // The last pin of an inode without a name deletes it: without the lock.
         drop(closed);
@@ -208,14 +229,14 @@ impl Coherence {
     /// Before `bytes` of a file are read or changed: has the kernel send what was stored there
     /// through mappings.
     pub fn settle(&self, inode: &InodeRef, bytes: Range<u64>) {
-        if self.is_open(inode, |opened| opened.writers > 0) {
+        if self.has_pages(inode, |opened| opened.writers > 0) {
             self.drop_pages(inode, bytes);
         }
     }
 
     /// After `bytes` of a file were changed: has the kernel drop what is mapped of them.
     pub fn changed(&self, inode: &InodeRef, bytes: Range<u64>) {
-        if self.is_open(inode, |_| true) {
+        if self.has_pages(inode, |_| true) {
             self.drop_pages(inode, bytes);
         }
     }
@@ -265,9 +286,11 @@ impl Coherence {
         }
     }
 
-    fn is_open(&self, inode: &InodeRef, how: impl Fn(&Opened) -> bool) -> bool {
+    /// Whether the kernel may have pages of an inode that is open so.
+    fn has_pages(&self, inode: &InodeRef, open: impl Fn(&Opened) -> bool) -> bool {
         let opens = self.opens.read();
-        opens.files > 0 && opens.nodes.get(&node(inode)).is_some_and(how)
+        let cached = |opened: &Opened| opened.cached && open(opened);
+        opens.cached > 0 && opens.nodes.get(&node(inode)).is_some_and(cached)
     }
 
     fn drop_pages(&self, inode: &InodeRef, bytes: Range<u64>) {

@@ -13,7 +13,8 @@
 //! | 2. looks for the description of 7 | 2. looks at all slots |
 //!
 //! Sequentially consistent: either the caller finds none, or the closer sees it.
-//! **On a crash** of the program the server reads the slots.
+//! Threads of the server and of children have none: what they call is the kernel's, whose numbers are not
+//! those of the table. **On a crash** of the program the server reads the slots.
 
 use std::cell::Cell;
 
@@ -55,9 +56,20 @@ static ALL: [Slot; SLOTS] = [const {
 /// How many of the first slots were ever used.
 static USED: AtomicU32 = AtomicU32::new(0);
 
+/// What a thread has.
+#[derive(Clone, Copy)]
+enum Mine {
+    /// It has not called yet.
+    Unknown,
+    /// A slot.
+    Slot(&'static Slot),
+    /// None: it is not the program's, or there were no more.
+    None,
+}
+
 thread_local! {
     /// Has no destructor, so that using it registers none.
-    static MINE: Cell<Option<&'static Slot>> = const { Cell::new(None) };
+    static MINE: Cell<Mine> = const { Cell::new(Mine::Unknown) };
 }
 
 /// The slots that may be in use.
@@ -66,12 +78,34 @@ fn used() -> &'static [Slot] {
     &ALL[..used]
 }
 
+#[inline]
 fn mine() -> Option<&'static Slot> {
-    MINE.get().or_else(take)
+    match MINE.get() {
+        Mine::Slot(slot) => Some(slot),
+        Mine::None => None,
+        Mine::Unknown => take(),
+    }
+}
+
+/// The slot of this thread, if it has called before.
+fn known() -> Option<&'static Slot> {
+    match MINE.get() {
+        Mine::Slot(slot) => Some(slot),
+        Mine::Unknown | Mine::None => None,
+    }
+}
+
+/// Whether the calling thread is the program's. For rare calls.
+pub(crate) fn is_of_program() -> bool {
+    known().is_some() || crate::server::is_program()
 }
 
 #[cold]
 fn take() -> Option<&'static Slot> {
+    MINE.set(Mine::None);
+    if !crate::server::is_program() {
+        return None;
+    }
     let me = rustix::thread::gettid()
         .as_raw_nonzero()
         .get()
@@ -86,7 +120,7 @@ fn take() -> Option<&'static Slot> {
     let count = u32::try_from(place + 1).expect("it is small");
     USED.fetch_max(count, Ordering::SeqCst);
     let slot = &ALL[place];
-    MINE.set(Some(slot));
+    MINE.set(Mine::Slot(slot));
     at_end_of_thread(slot);
     Some(slot)
 }
@@ -96,7 +130,7 @@ fn at_end_of_thread(slot: &'static Slot) {
     extern "C" fn give_back(slot: *mut libc::c_void) {
         // SAFETY: it is one of `ALL`, which are never freed.
         let slot = unsafe { &*slot.cast::<Slot>() };
-        MINE.set(None);
+        MINE.set(Mine::None);
         slot.thread.store(0, Ordering::SeqCst);
     }
     /// The key and 1; 0: none yet.
@@ -177,7 +211,7 @@ pub(crate) fn inside<T>(body: impl FnOnce() -> T) -> T {
 
 /// Whether the calling thread is within a call; then a signal of this number is to be delivered after it.
 pub(crate) fn defer(signal: u32) -> bool {
-    let Some(slot) = MINE.get() else { return false };
+    let Some(slot) = known() else { return false };
     if slot.uses.load(Ordering::Relaxed) == NOTHING {
         return false;
     }
@@ -189,13 +223,12 @@ pub(crate) fn defer(signal: u32) -> bool {
 
 /// Whether the calling thread is within a call.
 pub(crate) fn is_inside() -> bool {
-    let slot = MINE.get();
-    slot.is_some_and(|slot| slot.uses.load(Ordering::Relaxed) != NOTHING)
+    known().is_some_and(|slot| slot.uses.load(Ordering::Relaxed) != NOTHING)
 }
 
 /// Waits until no other thread uses a descriptor for which `of` holds, or something else.
 pub(crate) fn wait_for(of: impl Fn(u32) -> bool) {
-    let me = MINE.get().map(std::ptr::from_ref);
+    let me = known().map(std::ptr::from_ref);
     for slot in used() {
         if me == Some(std::ptr::from_ref(slot)) {
             continue;
@@ -241,7 +274,7 @@ pub(crate) fn calls() -> dure::run::Calls {
 
 /// In a forked child: it has one thread, and this is its only use of slots.
 pub(crate) fn forget_others() {
-    MINE.set(None);
+    MINE.set(Mine::None);
     for slot in used() {
         slot.uses.store(NOTHING, Ordering::Relaxed);
     }

@@ -77,7 +77,7 @@ pub(crate) fn put(fd: i32, description: Arc<Description>) {
 /// Takes the description away from a descriptor, when no thread uses it any more.
 pub(crate) fn take(fd: i32) -> Option<Arc<Description>> {
     let (number, place) = place(fd)?;
-    if place.load(Ordering::Relaxed).is_null() {
+    if place.load(Ordering::Relaxed).is_null() || !slot::is_of_program() {
         return None;
     }
     taken(number, place.swap(std::ptr::null_mut(), Ordering::SeqCst))

@@ -10,6 +10,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
+use crate::{Mount, Volume};
+
 /// Names in the environment.
 const NAMES: [&str; 5] = [
     "DURE_RUN_VOLUME",
@@ -52,6 +54,17 @@ impl Order {
         ];
         let mut values = values.into_iter();
         NAMES.map(|name| (name, values.next().expect("a value for each name")))
+    }
+
+    /// Opens the volume and mounts it.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn carry_out(&self) -> std::result::Result<(Volume, Mount), String> {
+        let options = crate::mount_options(&self.options)?;
+        let volume = Volume::open_all(&self.volume, options).map_err(|error| error.to_string())?;
+        let mount = volume.mount(&self.at).map_err(|error| error.to_string())?;
+        Ok((volume, mount))
     }
 
     /// The order in an environment, and the names that it has there.

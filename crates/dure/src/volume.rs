@@ -139,12 +139,21 @@ pub struct CreateOptions {
 }
 
 fn open_device(path: &Path, read_only: bool) -> Result<Arc<dyn Device>> {
+    open_device_as(path, read_only, |file| file)
+}
+
+fn open_device_as(
+    path: &Path,
+    read_only: bool,
+    prepare: impl Fn(file::FileDevice) -> file::FileDevice,
+) -> Result<Arc<dyn Device>> {
     let options = file::OpenOptions {
         read_only,
         ..file::OpenOptions::default()
     };
-    let open =
-        |path: &Path| -> std::result::Result<_, Cause> { Ok(file::open_file(path, options)?) };
+    let open = |path: &Path| -> std::result::Result<_, Cause> {
+        Ok(prepare(file::open_file(path, options)?))
+    };
     let joined = open(path).and_then(|file| members::join(path, file, &[], Nvm::Auto, open));
     joined.at("open volume", path)
 }
@@ -192,6 +201,12 @@ impl Volume {
     pub fn open(path: impl AsRef<Path>, mount: MountOptions) -> Result<Volume> {
         let path = path.as_ref();
         let device = open_device(path, mount.is_read_only())?;
+        Volume::open_on(device, mount).map_err(|error| error.on(path))
+    }
+
+    /// Like [`Volume::open`]; no call opens a descriptor after it.
+    pub(crate) fn open_all(path: &Path, mount: MountOptions) -> Result<Volume> {
+        let device = open_device_as(path, mount.is_read_only(), file::FileDevice::with_all_rings)?;
         Volume::open_on(device, mount).map_err(|error| error.on(path))
     }
 

@@ -157,6 +157,9 @@ pub mod setattr {
 
 /// Flag of a GETATTR: it comes with a file handle.
 pub const GETATTR_FH: u32 = 1 << 0;
+/// Flag of a READ: it has the owner of locks, as every read(2) that passes the kernel's cache by. One that
+/// fills pages of that has not.
+pub const READ_LOCK_OWNER: u32 = 1 << 1;
 /// Flag of a WRITE: it carries pages of the kernel's cache. The kernel drops what is not taken, and
 /// reports that to a later fsync only, and only if the WRITE fails.
 pub const WRITE_CACHE: u32 = 1 << 0;

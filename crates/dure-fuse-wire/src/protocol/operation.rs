@@ -111,6 +111,8 @@ pub enum Operation<'a> {
         offset: u64,
         /// Bytes at most.
         size: u32,
+        /// Into pages of the kernel's cache.
+        cached: bool,
     },
     /// WRITE.
     Write {

@@ -188,6 +188,7 @@ fn content<'a>(opcode: u32, rest: &mut Rest<'a>) -> Parsed<Operation<'a>> {
             Operation::Read {
                 offset: read.offset,
                 size: read.size,
+                cached: read.read_flags & op::READ_LOCK_OWNER == 0,
             }
         }
         op::WRITE => {

@@ -3,7 +3,8 @@
 //! **Problem.** The kernel ends a connection when its last descriptor is closed. A child that was
 //! forked and does not exec has copies of all, and no thread that reads from them: if the parent is
 //! killed, callers of the mount would wait for the child. **Structure.** Descriptors are listed, and a
-//! handler of the C library closes them in each child. **Invariants.** A child uses none of them. More
+//! handler of the C library closes them in each child of the process that has opened them: another
+//! process that shares its memory has other files at these numbers. **Invariants.** A child uses none of them. More
 //! than [`LISTED_MAX`] are not listed; nor is one while it is being opened. **On a crash** the kernel
 //! closes all.
 
@@ -16,6 +17,9 @@ use dure_sync::atomic::{AtomicU32, Ordering};
 const LISTED_MAX: usize = 512;
 /// In a place that has none; else it has the number of a descriptor, plus 1.
 const NONE: u32 = 0;
+
+/// The process that has opened the last one. Likewise.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// Written by those that open and close, read by a child, which has one thread: Relaxed.
 static LISTED: [AtomicU32; LISTED_MAX] = [const { AtomicU32::new(NONE) }; LISTED_MAX];
@@ -30,6 +34,13 @@ pub(super) struct Listed {
 impl Listed {
     pub(super) fn new(fd: OwnedFd) -> Listed {
         close_in_children();
+        OWNER.store(
+            rustix::process::getpid()
+                .as_raw_nonzero()
+                .get()
+                .cast_unsigned(),
+            Ordering::Relaxed,
+        );
         let number = fd.as_raw_fd().cast_unsigned() + 1;
         let take = |place: &AtomicU32| {
             let taken = place.compare_exchange(NONE, number, Ordering::Relaxed, Ordering::Relaxed);
@@ -64,6 +75,10 @@ fn close_in_children() {
 }
 
 extern "C" fn close_all() {
+    let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
+    if OWNER.load(Ordering::Relaxed) != parent.cast_unsigned() {
+        return;
+    }
     for place in &LISTED {
         let number = place.load(Ordering::Relaxed);
         if number != NONE {

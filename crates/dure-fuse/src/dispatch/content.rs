@@ -24,9 +24,12 @@ pub(super) const OPENED: u32 = opcode::OPEN_DIRECT_IO | opcode::OPEN_NO_FLUSH;
 const COPY_BYTES: u64 = 1 << 30;
 
 impl Call<'_> {
-    pub(super) fn read(self, offset: u64, size: u32) -> Outcome {
+    pub(super) fn read(self, offset: u64, size: u32, cached: bool) -> Outcome {
         let want = usize::try_from(size).map_err(|_| libc::EIO)?;
         let (server, node) = (self.server, self.request.node);
+        if cached {
+            server.caches(node);
+        }
         self.reply
             .fill(want, |room| server.read(node, offset, room))?;
         Ok(Sent::Reply)

@@ -55,7 +55,7 @@ pub(super) fn may_wait(server: &Server, request: &Request<'_>) -> bool {
         return false;
     }
     match *operation {
-        Operation::Read { offset, size } => {
+        Operation::Read { offset, size, .. } => {
             let size = usize::try_from(size).unwrap_or(usize::MAX);
             server.read_waits(node, offset, size)
         }

@@ -45,6 +45,13 @@ impl Server {
         }
     }
 
+    /// A READ for pages of the kernel's cache.
+    pub fn caches(&self, node: u64) {
+        if let Some(coherence) = &self.coherence {
+            coherence.caches(node);
+        }
+    }
+
     /// What a name that is lent leads to: [`crate::coherence::Coherence::lend_name`].
     pub(super) fn lent(&self, directory: &InodeRef, name: &[u8]) -> Option<InodeRef> {
         let coherence = self.coherence.as_ref()?;

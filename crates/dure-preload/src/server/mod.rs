@@ -3,8 +3,8 @@
 //! **Problem.** The volume has to be open where the program's calls are, and the mount has to be served
 //! when the program is replaced by `exec`, killed, or has ended before its children.
 //! **Structure.** Before the program begins, a thread of it, the helper, makes a process that shares
-//! the memory and nothing else: the server (`process`). It opens the volume, mounts it, and passes on
-//! the descriptors that calls need (`descriptors`). The helper sleeps until the program ends; then the
+//! the memory: the server (`process`). It opens the volume and mounts it, and has the descriptors that
+//! calls need in common with the program (`descriptors`). The helper sleeps until the program ends; then the
 //! kernel writes a word, and the server unmounts.
 //! **Invariants.** The server is a child of `dure run`, blocks all signals, and has descriptors of its
 //! own. It uses the thread-local storage of the helper, which never does. **On a crash** of the server
@@ -14,9 +14,10 @@ mod descriptors;
 mod process;
 
 use std::io::Write;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
+use descriptors::Fence;
 use dure::run::{Order, Word};
 use dure::{Credentials, Mount, Volume};
 use dure_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -80,14 +81,14 @@ pub(crate) fn begin() {
 }
 
 fn begin_server(order: &Order) -> Result<(), String> {
-    let (mine, theirs) =
-        descriptors::way().map_err(|error| format!("a pair of sockets: {error}"))?;
-    let job = Job {
-        order: order.clone(),
-        way: theirs,
-    };
-    process::begin(job.way.as_raw_fd(), Box::new(move || serve(job)));
-    descriptors::take(&mine)?;
+    let limit = descriptors::limit();
+    let fence = Arc::new(Fence::begin());
+    let job = (order.clone(), Arc::clone(&fence));
+    process::begin(Box::new(move || serve(&job.0, &job.1)));
+    let begun = process::wait_until_it_serves().and_then(|()| fence.part());
+    process::program_goes_on();
+    descriptors::restore(limit);
+    begun?;
     if order.begins_inside {
         let entered = rustix::process::chdir(&order.at);
         return entered.map_err(|error| format!("{}: {error}", order.at.display()));
@@ -95,37 +96,19 @@ fn begin_server(order: &Order) -> Result<(), String> {
     Ok(())
 }
 
-/// What a server gets.
-struct Job {
-    order: Order,
-    /// The way to the program.
-    way: OwnedFd,
-}
-
-/// What the server does, in a process of its own. Its descriptors are copies of the program's.
-fn serve(job: Job) {
-    // SAFETY: its copy of the program's.
-    let socket = unsafe { OwnedFd::from_raw_fd(job.order.socket) };
-    let mut socket = Socket(socket.into());
-    let fence = descriptors::Fence::begin();
-    let opened = open(&job.order);
-    let (volume, mount) = match opened {
+/// What the server does, in a process of its own, whose descriptors are the program's until that parts.
+fn serve(order: &Order, fence: &Fence) {
+    let (volume, mount) = match order.carry_out() {
         Ok(opened) => opened,
-        Err(why) => {
-            descriptors::say_failed(&job.way, &why);
-            return;
-        }
+        Err(why) => return process::serves(Err(why)),
     };
     let mount = Box::into_raw(Box::new(mount));
     MOUNT.store(mount, Ordering::SeqCst);
-    let numbers = fence.numbers();
-    let sent = descriptors::send(&job.way, &numbers);
-    fence.end(&[socket.0.as_raw_fd(), job.way.as_raw_fd()]);
-    if let Err(why) = sent {
-        descriptors::say_failed(&job.way, &format!("descriptors: {why}"));
-        return;
-    }
-    drop(job.way);
+    process::serves(Ok(()));
+    process::wait_until_the_program_goes_on();
+    fence.end_in_server(order.socket);
+    // SAFETY: its copy of the program's, which has its own.
+    let mut socket = Socket(unsafe { OwnedFd::from_raw_fd(order.socket) }.into());
     socket.say(&Word::Ready);
     process::wait_for_the_end_of_the_program();
     MOUNT.store(std::ptr::null_mut(), Ordering::SeqCst);
@@ -133,13 +116,6 @@ fn serve(job: Job) {
     // waited for before it is used.
     let mount = unsafe { Box::from_raw(mount) };
     finish(&mut socket, &volume, *mount);
-}
-
-fn open(order: &Order) -> Result<(Volume, Mount), String> {
-    let options = dure::mount_options(&order.options)?;
-    let volume = Volume::open(&order.volume, options).map_err(|error| error.to_string())?;
-    let mount = volume.mount(&order.at).map_err(|error| error.to_string())?;
-    Ok((volume, mount))
 }
 
 /// Unmounts and closes when the last user has left.
@@ -168,7 +144,8 @@ fn finish(socket: &mut Socket, volume: &Volume, mut mount: Mount) {
 
 /// Has the library do the calls on `fd`, which was opened for `flags`, if it is a file of the volume.
 pub(crate) fn opened(fd: RawFd, flags: i32) {
-    if fd < 0 || MOUNT.load(Ordering::Relaxed).is_null() || slot::is_inside() {
+    let is_off = MOUNT.load(Ordering::Relaxed).is_null();
+    if fd < 0 || is_off || slot::is_inside() || !slot::is_of_program() {
         return;
     }
     let flags = OFlags::from_bits_retain(flags.cast_unsigned());
@@ -196,11 +173,11 @@ pub(crate) fn opened(fd: RawFd, flags: i32) {
 
 /// Whether a descriptor is one that calls of the library need.
 pub(crate) fn is_ours(fd: RawFd) -> bool {
-    descriptors::is_passed_on(fd) && is_program()
+    descriptors::passed_on().contains(&fd) && is_program()
 }
 
 /// Whether this is the program's process, not its server, nor a child.
-fn is_program() -> bool {
+pub(crate) fn is_program() -> bool {
     let me = rustix::process::getpid().as_raw_nonzero().get();
     PROGRAM.load(Ordering::Relaxed) == me.cast_unsigned()
 }

@@ -6,10 +6,10 @@
 //! is the server's, so that what that calls of the C library finds a thread. **On a crash** of the
 //! program the server goes on.
 
-use std::os::fd::RawFd;
+use std::time::Duration;
 
 use dure_sync::atomic::{AtomicU32, Ordering};
-use dure_sync::{thread, without_signals};
+use dure_sync::{ProcessOnce, futex, thread, without_signals};
 use libc::{c_int, c_long, c_void};
 
 /// 1, and 0 when the helper has ended.
@@ -20,30 +20,80 @@ const STACK_BYTES: usize = 8 << 20;
 /// What the server does.
 pub(super) type Body = Box<dyn FnOnce() + Send>;
 
-/// Makes the server, which does `body` and ends. `way` is the descriptor of the body's that the program does
-/// not keep.
-pub(super) fn begin(way: RawFd, body: Body) {
-    let helper = || thread::spawn("dure-run", move || help(way, body));
+/// What the server is at: it opens, serves, or has failed; or the program goes on.
+static STAGE: AtomicU32 = AtomicU32::new(OPENS);
+const OPENS: u32 = 0;
+const SERVES: u32 = 1;
+const FAILED: u32 = 2;
+const GOES_ON: u32 = 3;
+/// 1, and 0 when the server has ended.
+static SERVER_ALIVE: AtomicU32 = AtomicU32::new(1);
+/// Why it has failed.
+static WHY: ProcessOnce<String> = ProcessOnce::new();
+/// How long the program sleeps before it looks whether it still has a server.
+const LOOKS: Duration = Duration::from_millis(100);
+
+/// Makes the server, which does `body` and ends.
+pub(super) fn begin(body: Body) {
+    let helper = || thread::spawn("dure-run", move || help(body));
     drop(without_signals(helper));
 }
 
-fn help(way: RawFd, body: Body) {
+fn stage(stage: u32) {
+    STAGE.store(stage, Ordering::SeqCst);
+    futex::wake(&STAGE, u32::MAX);
+}
+
+/// The server says how it has begun.
+pub(super) fn serves(begun: Result<(), String>) {
+    match begun {
+        Ok(()) => stage(SERVES),
+        Err(why) => {
+            let _ = WHY.set(why);
+            stage(FAILED);
+        }
+    }
+}
+
+/// The program waits for that.
+pub(super) fn wait_until_it_serves() -> Result<(), String> {
+    loop {
+        match STAGE.load(Ordering::SeqCst) {
+            SERVES => return Ok(()),
+            OPENS if SERVER_ALIVE.load(Ordering::SeqCst) == 0 => {
+                return Err("the server of the volume has ended".to_owned());
+            }
+            OPENS => _ = futex::wait(&STAGE, OPENS, Some(LOOKS)),
+            _ => return Err(WHY.get().cloned().unwrap_or_default()),
+        }
+    }
+}
+
+/// The program has descriptors of its own.
+pub(super) fn program_goes_on() {
+    stage(GOES_ON);
+}
+
+/// The server waits for that.
+pub(super) fn wait_until_the_program_goes_on() {
+    while STAGE.load(Ordering::SeqCst) == SERVES {
+        futex::wait(&STAGE, SERVES, None);
+    }
+}
+
+fn help(body: Body) {
     // SAFETY: the word is never freed.
     unsafe { libc::syscall(libc::SYS_set_tid_address, ALIVE.as_ptr()) };
     let stack = stack();
     let body = Box::into_raw(Box::new(body));
-    let flags = libc::CLONE_VM | libc::CLONE_PARENT;
-    // SAFETY: the stack is new, and nobody frees it; `serve` takes the body.
-    let made = unsafe { libc::clone(serve, stack, flags, body.cast()) };
+    let shared = libc::CLONE_VM | libc::CLONE_FILES;
+    let flags = shared | libc::CLONE_PARENT | libc::CLONE_CHILD_CLEARTID;
+    let (none, word) = (std::ptr::null_mut::<c_void>(), SERVER_ALIVE.as_ptr());
+    // SAFETY: the stack is new, and nobody frees it; `serve` takes the body; the word is never freed.
+    let made = unsafe { libc::clone(serve, stack, flags, body.cast(), none, none, word) };
     if made < 0 {
-        // Its descriptor is closed below.
-        // SAFETY: no server has it.
-        std::mem::forget(unsafe { Box::from_raw(body) });
+        serves(Err("no process can be made for the volume".to_owned()));
     }
-    // Without a server that is the end of the way, for the program.
-    // SAFETY: the server has a copy, and nobody else uses it. The call leaves the thread's storage as
-    // it is.
-    unsafe { rustix::io::close(way) };
     loop {
         rustix::event::pause();
     }

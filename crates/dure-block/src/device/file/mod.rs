@@ -155,6 +155,16 @@ impl FileDevice {
         self.ring(current_core()).is_some()
     }
 
+    /// Makes the rings of all cores now. Those that are made at first use are open in the process that
+    /// uses them first, which may share its memory, but not its descriptors, with others.
+    #[must_use]
+    pub fn with_all_rings(self) -> FileDevice {
+        for slot in self.rings.iter().flat_map(|rings| rings.iter()) {
+            self.ring_in(slot);
+        }
+        self
+    }
+
     /// Whether the driver has queues that can be polled: else a polling caller waits for the
     /// interrupt of the device all the same.
     #[must_use]
@@ -163,7 +173,10 @@ impl FileDevice {
     }
 
     fn ring(&self, core: CoreId) -> Option<&Ring<Kernel>> {
-        let slot = self.rings.as_ref()?.get(core);
+        self.ring_in(self.rings.as_ref()?.get(core))
+    }
+
+    fn ring_in<'a>(&self, slot: &'a OnceLock<Option<Ring<Kernel>>>) -> Option<&'a Ring<Kernel>> {
         slot.get_or_init(|| self.kernel().ok().map(Ring::new))
             .as_ref()
     }
