@@ -14,6 +14,7 @@ use dure_sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use crate::mapped;
 use crate::table::How;
 
 /// Rank of the position of a description: held over the read or write that moves it.
@@ -52,6 +53,11 @@ impl Description {
         }
     }
 
+    /// It is about to be mapped.
+    pub(crate) fn becomes_mapped(&self, fd: BorrowedFd<'_>) {
+        mapped::begin(self.file.ino(), fd);
+    }
+
     /// Another process is about to have it.
     pub(crate) fn becomes_shared(&self) {
         self.shared.store(true, Ordering::Relaxed);
@@ -64,8 +70,15 @@ impl Description {
 
     /// At the end if it is open for appending, as Linux does.
     #[inline]
-    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Answer {
-        refused(self.file.write_at(bytes, offset))
+    pub(crate) fn write_at(&self, fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Answer {
+        let count = refused(self.file.write_at(bytes, offset))?;
+        let end = if self.appends {
+            u64::MAX
+        } else {
+            offset + wide(count)
+        };
+        mapped::written(self.file.ino(), fd, end);
+        Ok(count)
     }
 
     /// Reads at the position of `fd`.
@@ -82,9 +95,10 @@ impl Description {
             if self.appends {
                 let count = refused(self.file.write_next(bytes))?;
                 let end = refused(self.file.seek_to(Seek::Current(0)))?;
+                mapped::written(self.file.ino(), fd, end);
                 return Ok((count, end));
             }
-            let count = self.write_at(bytes, offset)?;
+            let count = self.write_at(fd, bytes, offset)?;
             Ok((count, offset + wide(count)))
         })
     }
@@ -117,8 +131,10 @@ impl Description {
         refused(synced).map(|()| 0)
     }
 
-    pub(crate) fn truncate(&self, len: u64) -> Answer {
-        refused(self.file.set_len(len)).map(|()| 0)
+    pub(crate) fn truncate(&self, fd: BorrowedFd<'_>, len: u64) -> Answer {
+        refused(self.file.set_len(len))?;
+        mapped::resized(self.file.ino(), fd);
+        Ok(0)
     }
 
     /// Attributes, and the number of the device.

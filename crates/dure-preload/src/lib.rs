@@ -9,6 +9,7 @@
 //! * `table`: the description behind each descriptor. Each descriptor is a real one of the mount.
 //! * `slot`: what each thread is at; a thread that is within a call cannot lose its description.
 //! * `hooks`: the functions that a program calls in place of the C library's.
+//! * `mapped`: how long the kernel takes mapped files to be.
 //! * `signals`: a call is not interrupted by a handler of the program, nor by its end.
 //! * `real`: the functions of the C library.
 //!
@@ -21,6 +22,7 @@
 
 mod description;
 mod hooks;
+mod mapped;
 mod real;
 mod server;
 mod signals;

@@ -193,7 +193,7 @@ unsafe fn write_at(
         // SAFETY: the caller's memory.
         let bytes = unsafe { source(from, count) }?;
         table::with(fd, |description| {
-            How::Short(description.write_at(bytes, offset))
+            How::Short(description.write_at(borrowed(fd), bytes, offset))
         })
     });
     // SAFETY: the caller's arguments.
@@ -327,7 +327,7 @@ unsafe fn write_vector(
             return How::Long;
         };
         match offset {
-            Some(offset) => How::Short(description.write_at(&all, offset)),
+            Some(offset) => How::Short(description.write_at(borrowed(fd), &all, offset)),
             None => description.write(borrowed(fd), &all),
         }
     })
@@ -351,8 +351,11 @@ unsafe fn truncate(
     fd: c_int,
     len: off64_t,
 ) -> c_int {
-    let done = offset_of(len)
-        .and_then(|len| table::with(fd, |description| How::Short(description.truncate(len))));
+    let done = offset_of(len).and_then(|len| {
+        table::with(fd, |description| {
+            How::Short(description.truncate(borrowed(fd), len))
+        })
+    });
     match done {
         Some(done) => done.map_or_else(refuse, |_| 0),
         // SAFETY: the caller's arguments.

@@ -8,6 +8,7 @@
 mod children;
 mod close;
 mod content;
+mod mapping;
 mod open;
 mod signal;
 

@@ -11,6 +11,7 @@
 //! the mount answers ENOTCONN; of the program, see `crate`.
 
 mod descriptors;
+mod mappings;
 mod process;
 
 use std::io::Write;
@@ -115,11 +116,11 @@ fn serve(order: &Order, fence: &Fence) {
     // SAFETY: it was made above, and no call takes it from now on; those that are under way are
     // waited for before it is used.
     let mount = unsafe { Box::from_raw(mount) };
-    finish(&mut socket, &volume, *mount);
+    finish(&mut socket, volume, *mount);
 }
 
 /// Unmounts and closes when the last user has left.
-fn finish(socket: &mut Socket, volume: &Volume, mut mount: Mount) {
+fn finish(socket: &mut Socket, volume: Volume, mut mount: Mount) {
     let left = table::close();
     let program = PROGRAM.load(Ordering::Relaxed);
     if slot::wait_for_the_dead(|thread| process::is_dead(program, thread)) {
@@ -127,6 +128,7 @@ fn finish(socket: &mut Socket, volume: &Volume, mut mount: Mount) {
         process::end(1);
     }
     left.give_up();
+    mappings::unmap(mount.path());
     let mut pause = 1;
     while mount.unmount().is_err() {
         if pause == LOOK_MAX_MS {
@@ -136,10 +138,13 @@ fn finish(socket: &mut Socket, volume: &Volume, mut mount: Mount) {
         pause = (pause * 2).min(2 * LOOK_MAX_MS);
     }
     drop(mount);
-    match volume.close() {
-        Ok(()) => socket.say(&Word::Ended(slot::calls())),
-        Err(error) => socket.say(&Word::Failed(error.to_string())),
-    }
+    let closed = volume.close();
+    // Only then others can open it.
+    drop(volume);
+    socket.say(&match closed {
+        Ok(()) => Word::Ended(slot::calls()),
+        Err(error) => Word::Failed(error.to_string()),
+    });
 }
 
 /// Has the library do the calls on `fd`, which was opened for `flags`, if it is a file of the volume.

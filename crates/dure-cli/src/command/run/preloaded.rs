@@ -11,13 +11,14 @@ use dure::run::{Calls, Order, Word};
 use dure_bench::note;
 use dure_fuse::mount::{Lazy, unmount};
 use rustix::io::FdFlags;
+use rustix::process::WaitOptions;
 
 use super::{Outcome, Plan};
 
 /// The library.
 const LIBRARY: &str = "libdure_preload.so";
 /// Where it is, seen from the folder of this program.
-const FOLDERS: [&str; 3] = ["../lib/dure", ".", "deps"];
+const FOLDERS: [&str; 3] = ["../lib/dure", "deps", "."];
 
 fn library() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
@@ -38,7 +39,10 @@ pub(super) fn run(plan: &Plan) -> Result<Outcome> {
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
     let child = start(plan, theirs.into())?;
     let signals = Signals::pass_on(&child)?;
-    let mut words = Words(BufReader::new(mine));
+    let mut words = Words {
+        lines: BufReader::new(mine),
+        is_left: false,
+    };
     match words.next() {
         Some(Word::Ready) => {}
         Some(Word::Failed(why)) => {
@@ -51,6 +55,7 @@ pub(super) fn run(plan: &Plan) -> Result<Outcome> {
     let status = wait(child)?;
     drop(signals);
     let calls = end(plan, &mut words)?;
+    words.await_end();
     Ok(Outcome { status, calls })
 }
 
@@ -87,32 +92,43 @@ fn end(plan: &Plan, words: &mut Words) -> Result<Option<Calls>> {
                 "dure: {} is still used by other processes, and mounted until they end",
                 plan.at.display()
             );
+            words.is_left = true;
             Ok(None)
         }
         Some(Word::Failed(why)) => bail!("{why}"),
         word => {
             // The mount has no server any more.
             let _ = unmount(&plan.at, Lazy::Yes);
-            let what = match word {
-                Some(Word::Killed) => "the program was killed within a call",
-                _ => "the server of the volume has ended",
-            };
-            bail!(
-                "{}: {what}; what was synced is on the volume, what was not may be lost",
-                plan.volume.display()
-            )
+            let volume = plan.volume.display();
+            let loss = "what was synced is on the volume, what was not may be lost";
+            match word {
+                Some(Word::Killed) => {
+                    note!("dure: {volume}: the program was killed within a call; {loss}");
+                    Ok(None)
+                }
+                _ => bail!("{volume}: the server of the volume has ended; {loss}"),
+            }
         }
     }
 }
 
-/// The lines of the library and its server.
-struct Words(BufReader<UnixStream>);
+/// The lines of the library and its server, which is a child of this process.
+struct Words {
+    lines: BufReader<UnixStream>,
+    /// The server goes on.
+    is_left: bool,
+}
 
 impl Words {
     fn next(&mut self) -> Option<Word> {
         let mut line = String::new();
-        self.0.read_line(&mut line).ok()?;
+        self.lines.read_line(&mut line).ok()?;
         Word::of(&line)
+    }
+
+    /// Waits until the server has ended, and with it the kernel's hold on the volume.
+    fn await_end(&self) {
+        while !self.is_left && rustix::process::wait(WaitOptions::empty()).is_ok() {}
     }
 }
 

@@ -1,0 +1,85 @@
+//! Programs that end in the middle.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::time::Duration;
+
+use dure::run::Word;
+use dure_sync::thread;
+
+use crate::run::{Place, dure_is_clean, start};
+
+const PAGE: [u8; 4096] = [7; 4096];
+
+/// Writes without end, after something that is synced.
+pub(crate) fn writes() {
+    let file = File::create("file").unwrap();
+    file.write_all_at(b"synced", 0).unwrap();
+    file.sync_all().unwrap();
+    println!("it writes");
+    for round in 0_u64.. {
+        file.write_all_at(&PAGE, 4096 * (1 + round % 100)).unwrap();
+    }
+}
+
+fn end_by(signal: i32) -> Option<(Place, Word)> {
+    let place = Place::new()?;
+    let mut running = start(&place, "writes");
+    running.wait_for("it writes");
+    thread::sleep(Duration::from_millis(20));
+    let process = running.child.id().cast_signed();
+    // SAFETY: a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+    let ended = running.end();
+    assert_eq!(ended.status.signal(), Some(signal));
+    assert_eq!(place.read("file")[..6], *b"synced");
+    Some((place, ended.word))
+}
+
+#[test]
+fn a_program_that_a_signal_ends_loses_nothing() {
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1] {
+        let Some((place, word)) = end_by(signal) else {
+            return;
+        };
+        assert!(matches!(word, Word::Ended(_)), "{word:?}");
+        assert_eq!(place.read("file")[4096..8192], PAGE);
+        dure_is_clean(&place.image());
+    }
+}
+
+/// Within a call: as if the machine had ended. Between two: as by any signal.
+#[test]
+fn a_program_that_is_killed_loses_nothing_that_it_synced() {
+    for _ in 0..4 {
+        let Some((place, word)) = end_by(libc::SIGKILL) else {
+            return;
+        };
+        match word {
+            Word::Ended(_) => dure_is_clean(&place.image()),
+            word => assert_eq!(word, Word::Killed),
+        }
+    }
+}
+
+/// Is replaced by a program that uses the mount.
+pub(crate) fn execs() {
+    let file = File::create("file").unwrap();
+    file.write_all_at(b"sown", 0).unwrap();
+    let lines = "cat file > copy && ls && sleep 0.2 && echo reaped >> copy";
+    panic!(
+        "{}",
+        std::process::Command::new("sh").args(["-c", lines]).exec()
+    );
+}
+
+#[test]
+fn a_program_that_is_replaced_keeps_the_mount() {
+    let Some(place) = Place::new() else { return };
+    let ended = start(&place, "execs").end();
+    assert!(ended.status.success(), "{}", ended.printed);
+    assert!(ended.printed.contains("copy\nfile\n"), "{}", ended.printed);
+    assert!(matches!(ended.word, Word::Ended(_)), "{:?}", ended.word);
+    assert_eq!(place.read("copy"), b"sownreaped\n");
+}

@@ -1,0 +1,178 @@
+//! What `dure run` does.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use dure::run::{Calls, Order, Word};
+use dure::{CreateOptions, MountOptions, Volume};
+use rustix::io::FdFlags;
+
+/// Names the part in the environment.
+pub(crate) const PART: &str = "DURE_TEST_PART";
+
+/// The library that cargo has made with this test.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let library = test.with_file_name("libdure_preload.so");
+    assert!(library.is_file(), "cargo makes {}", library.display());
+    library
+}
+
+/// A volume, and a directory for it.
+pub(crate) struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Option<Place> {
+        let fuse = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse");
+        if fuse.is_err() || !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: mounting needs root and /dev/fuse");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("m")).unwrap();
+        let place = Place { folder };
+        let options = CreateOptions {
+            image_bytes: Some(64 << 20),
+            ..CreateOptions::default()
+        };
+        Volume::create(place.image(), &options)
+            .unwrap()
+            .close()
+            .unwrap();
+        Some(place)
+    }
+
+    pub(crate) fn image(&self) -> PathBuf {
+        self.folder.path().join("v.img")
+    }
+
+    fn mount(&self) -> PathBuf {
+        self.folder.path().join("m")
+    }
+
+    /// A file of the volume when nobody has that open.
+    pub(crate) fn read(&self, name: &str) -> Vec<u8> {
+        let volume = open(&self.image());
+        let bytes = volume.root().read(name).unwrap();
+        volume.close().unwrap();
+        bytes
+    }
+}
+
+/// A part that runs.
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    words: BufReader<UnixStream>,
+}
+
+/// How it has ended.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) word: Word,
+    pub(crate) printed: String,
+}
+
+/// Starts this program, to do a part in the volume.
+pub(crate) fn start(place: &Place, part: &str) -> Running {
+    let (mine, theirs) = UnixStream::pair().unwrap();
+    rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).unwrap();
+    let order = Order {
+        volume: place.image(),
+        at: place.mount(),
+        begins_inside: true,
+        options: String::new(),
+        socket: theirs.as_raw_fd(),
+    };
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "part", "--nocapture", "--test-threads=1"]);
+    command.envs(order.variables()).env(PART, part);
+    command.env("LD_PRELOAD", library()).stdout(Stdio::piped());
+    let child = command.spawn().unwrap();
+    drop(theirs);
+    let mut running = Running {
+        child,
+        words: BufReader::new(mine),
+    };
+    assert_eq!(running.word(), Some(Word::Ready));
+    running
+}
+
+impl Running {
+    fn word(&mut self) -> Option<Word> {
+        let mut line = String::new();
+        self.words.read_line(&mut line).unwrap();
+        Word::of(&line)
+    }
+
+    /// Waits for a line of the part.
+    pub(crate) fn wait_for(&mut self, line: &str) {
+        let output = self.child.stdout.as_mut().unwrap();
+        let mut read = Vec::new();
+        while !String::from_utf8_lossy(&read).contains(line) {
+            let mut byte = [0];
+            assert_eq!(output.read(&mut byte).unwrap(), 1, "{line} was not printed");
+            read.push(byte[0]);
+        }
+    }
+
+    pub(crate) fn end(mut self) -> Ended {
+        let mut printed = String::new();
+        let mut output = self.child.stdout.take().unwrap();
+        let status = self.child.wait().unwrap();
+        let word = loop {
+            match self.word() {
+                Some(Word::InUse) => {}
+                word => break word.expect("the server says how it has ended"),
+            }
+        };
+        output.read_to_string(&mut printed).unwrap();
+        Ended {
+            status,
+            word,
+            printed,
+        }
+    }
+}
+
+/// Runs a part that is to succeed, with at least so many calls in the program.
+pub(crate) fn run(part: &str, least: u64) {
+    let Some(place) = Place::new() else { return };
+    let ended = start(&place, part).end();
+    assert!(ended.status.success(), "{}: {}", ended.status, ended.printed);
+    let Word::Ended(Calls { short, .. }) = ended.word else {
+        panic!("{:?}", ended.word);
+    };
+    assert!(
+        short >= least,
+        "{short} calls were done in the program, not {least}"
+    );
+    dure_is_clean(&place.image());
+}
+
+/// Opens a volume whose server has said that it has closed it, and ends.
+fn open(image: &Path) -> Volume {
+    for _ in 0..1000 {
+        match Volume::open(image, MountOptions::default()) {
+            Ok(volume) => return volume,
+            Err(error) if error.errno() == rustix::io::Errno::BUSY.raw_os_error() => {}
+            Err(error) => panic!("{error}"),
+        }
+        dure_sync::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    panic!("{} stays in use", image.display());
+}
+
+/// The volume was closed.
+pub(crate) fn dure_is_clean(image: &Path) {
+    let volume = open(image);
+    assert!(volume.file_system().recovered().is_none());
+    volume.close().unwrap();
+}
