@@ -125,6 +125,12 @@ pub(crate) fn build_extension() -> Result<PathBuf> {
     release(what, "libdure_sqlite.so")
 }
 
+/// Builds what `dure run` loads into a program in the release profile; its path.
+pub(crate) fn build_preload() -> Result<PathBuf> {
+    let what = "rustc --release -p dure-preload --lib --crate-type cdylib";
+    release(what, "libdure_preload.so")
+}
+
 /// Runs a command to its end.
 pub(crate) fn run(mut command: Command) -> Result<()> {
     let status = command

@@ -76,7 +76,10 @@ impl Dist {
         install(&program, &making)?;
         let archive = library::build()?;
         library::install(&archive, &making, "lib")?;
-        install_extension(&cargo::build_extension()?, &making)?;
+        let extension = making.join("lib/libdure_sqlite.so");
+        install_library(&cargo::build_extension()?, &extension)?;
+        let preload = making.join("lib/dure/libdure_preload.so");
+        install_library(&cargo::build_preload()?, &preload)?;
         door::install(&making)?;
         if self.simulation {
             let simulated = cargo::build_simulated_dure()?;
@@ -152,10 +155,9 @@ fn install(program: &Path, dist: &Path) -> Result<()> {
     copy_all(&cargo::root().join("docs"), &documents.join("docs"))
 }
 
-/// The extension for SQLite, without what a debugger needs.
-fn install_extension(extension: &Path, dist: &Path) -> Result<()> {
-    let installed = dist.join("lib/libdure_sqlite.so");
-    copy(extension, &installed)?;
+/// A library that programs load, without what a debugger needs.
+fn install_library(library: &Path, installed: &Path) -> Result<()> {
+    copy(library, installed)?;
     let mut strip = Command::new("strip");
     strip.arg("--strip-unneeded").arg(installed);
     cargo::run(strip)

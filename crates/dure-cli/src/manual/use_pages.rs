@@ -36,6 +36,18 @@ const UNDO: Statuses = &[
     (exit::USAGE, "wrong arguments"),
     CLOSED,
 ];
+const RUN: Statuses = &[
+    (exit::OK, "the program has ended with 0"),
+    (
+        exit::FAILED,
+        "the program did, or was not begun; standard error says why",
+    ),
+    (exit::USAGE, "wrong arguments, or the program says so"),
+    (
+        128,
+        "and the number of the signal that has ended the program; any other is the program's",
+    ),
+];
 const CRASH: Statuses = &[
     (exit::OK, "every state was as the contract allows"),
     (exit::FAILED, "a state was not, or it failed"),
@@ -132,6 +144,17 @@ pub(super) const PAGES: &[Page] = &[
         "umount",
         &[("It returns when everything is durable", "dure umount dir")],
         STATUS,
+    ),
+    page(
+        "run",
+        &[
+            ("In the root of the volume", "dure run v.img -- ls -l"),
+            (
+                "Where you are, with the volume on a directory",
+                "dure run v.img:/mnt -- dd if=/dev/zero of=/mnt/zeroes bs=4k count=1000",
+            ),
+        ],
+        RUN,
     ),
     page(
         "check",

@@ -28,6 +28,7 @@ mod regions;
 mod rescue;
 mod resize;
 mod ring_policy;
+mod run;
 mod scrub;
 mod snapshots;
 mod stream;

@@ -86,6 +86,8 @@ fn unknown(call: &str) -> Option<String> {
     if command.has_subcommands() && words.peek().is_some_and(|word| !word.starts_with('-')) {
         return words.next().map(str::to_owned);
     }
+    // What follows is another program's.
+    let words = words.take_while(|word| *word != "--");
     let options = words.filter_map(|word| word.strip_prefix("--"));
     let mut names = options.map(|word| word.split('=').next().unwrap());
     let has = |name: &str| {

@@ -17,6 +17,7 @@ mod process;
 use std::io::Write;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use descriptors::Fence;
 use dure::run::{Order, Word};
@@ -116,11 +117,11 @@ fn serve(order: &Order, fence: &Fence) {
     // SAFETY: it was made above, and no call takes it from now on; those that are under way are
     // waited for before it is used.
     let mount = unsafe { Box::from_raw(mount) };
-    finish(&mut socket, volume, *mount);
+    finish(&mut socket, order, (volume, *mount));
 }
 
 /// Unmounts and closes when the last user has left.
-fn finish(socket: &mut Socket, volume: Volume, mut mount: Mount) {
+fn finish(socket: &mut Socket, order: &Order, (volume, mut mount): (Volume, Mount)) {
     let left = table::close();
     let program = PROGRAM.load(Ordering::Relaxed);
     if slot::wait_for_the_dead(|thread| process::is_dead(program, thread)) {
@@ -131,11 +132,15 @@ fn finish(socket: &mut Socket, volume: Volume, mut mount: Mount) {
     mappings::unmap(mount.path());
     let mut pause = 1;
     while mount.unmount().is_err() {
-        if pause == LOOK_MAX_MS {
+        thread::sleep(Duration::from_millis(pause));
+        if pause < LOOK_MAX_MS && pause * 2 >= LOOK_MAX_MS {
             socket.say(&Word::InUse);
         }
-        thread::sleep(std::time::Duration::from_millis(pause.min(LOOK_MAX_MS)));
-        pause = (pause * 2).min(2 * LOOK_MAX_MS);
+        pause = (pause * 2).min(LOOK_MAX_MS);
+    }
+    if order.begins_inside {
+        // `dure run` has made it, and left it to whom it served last.
+        let _ = std::fs::remove_dir(&order.at);
     }
     drop(mount);
     let closed = volume.close();

@@ -146,7 +146,12 @@ impl Running {
 pub(crate) fn run(part: &str, least: u64) {
     let Some(place) = Place::new() else { return };
     let ended = start(&place, part).end();
-    assert!(ended.status.success(), "{}: {}", ended.status, ended.printed);
+    assert!(
+        ended.status.success(),
+        "{}: {}",
+        ended.status,
+        ended.printed
+    );
     let Word::Ended(Calls { short, .. }) = ended.word else {
         panic!("{:?}", ended.word);
     };

@@ -18,7 +18,6 @@ use std::process::{Command, ExitStatus};
 use anyhow::{Context, Result};
 use dure::run::Calls;
 use dure_bench::note;
-use tempfile::TempDir;
 
 use crate::args::Run;
 use crate::exit;
@@ -45,21 +44,34 @@ struct Outcome {
     calls: Option<Calls>,
 }
 
+/// A directory that was made for the mount. Not one that removes what is in it: that may be the volume.
+struct Made(PathBuf);
+
+impl Made {
+    fn new() -> Result<Made> {
+        let made = tempfile::Builder::new().prefix("dure-run-").tempdir()?;
+        Ok(Made(made.keep()))
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // While others use the mount it stays.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
 pub(crate) fn run(args: &Run) -> Result<u8> {
     dure::mount_options(&args.options).map_err(exit::WrongArguments)?;
     let (volume, directory) = split(&args.place);
     let volume = volume
         .canonicalize()
         .with_context(|| volume.display().to_string())?;
-    let made: Option<TempDir> = match directory {
+    let made = match directory {
         Some(_) => None,
-        None => Some(tempfile::Builder::new().prefix("dure-run-").tempdir()?),
+        None => Some(Made::new()?),
     };
-    let at = match (directory, &made) {
-        (Some(directory), _) => directory,
-        (None, Some(made)) => made.path(),
-        (None, None) => unreachable!("one of both is there"),
-    };
+    let at = directory.unwrap_or_else(|| made.as_ref().map_or(Path::new(""), |made| &made.0));
     let at = at
         .canonicalize()
         .with_context(|| at.display().to_string())?;
@@ -87,10 +99,7 @@ pub(crate) fn run(args: &Run) -> Result<u8> {
             mounted::run(&plan)?
         }
     };
-    if let Some(made) = made {
-        // While others use the mount it is not empty.
-        let _ = made.close();
-    }
+    drop(made);
     if let (true, Some(calls)) = (args.report, outcome.calls) {
         report(calls);
     }
