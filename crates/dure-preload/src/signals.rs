@@ -89,8 +89,9 @@ pub(crate) fn begin(real: Sigaction) {
         // SAFETY: it was written.
         let now = unsafe { now.assume_init() };
         if now.sa_sigaction == libc::SIG_DFL {
+            let with_ours = instead(&now);
             // SAFETY: the same action, with our handler.
-            unsafe { real(signal, &raw const *&instead(&now), std::ptr::null_mut()) };
+            unsafe { real(signal, &raw const with_ours, std::ptr::null_mut()) };
         }
     }
 }
@@ -178,9 +179,10 @@ extern "C" fn came(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
 
 /// Blocks a signal in the interrupted thread, and sends it to it again.
 fn come_again(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    let context = context.cast::<libc::ucontext_t>();
     // SAFETY: the kernel has passed the context of the interrupted thread, whose mask it restores.
-    unsafe { libc::sigaddset(&raw mut (*context).uc_sigmask, signal) };
+    let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
+    // SAFETY: a set of signals.
+    unsafe { libc::sigaddset(&raw mut context.uc_sigmask, signal) };
     let process = rustix::process::getpid().as_raw_nonzero().get();
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     // SAFETY: what the kernel has passed, for this thread.

@@ -24,9 +24,17 @@ pub(super) const OPENED: u32 = opcode::OPEN_DIRECT_IO | opcode::OPEN_NO_FLUSH;
 const COPY_BYTES: u64 = 1 << 30;
 
 impl Call<'_> {
-    pub(super) fn read(self, offset: u64, size: u32, cached: bool) -> Outcome {
-        let want = usize::try_from(size).map_err(|_| libc::EIO)?;
+    pub(super) fn read(self) -> Outcome {
         let (server, node) = (self.server, self.request.node);
+        let Operation::Read {
+            offset,
+            size,
+            cached,
+        } = self.request.operation
+        else {
+            return Err(libc::EIO);
+        };
+        let want = usize::try_from(size).map_err(|_| libc::EIO)?;
         if cached {
             server.caches(node);
         }

@@ -186,11 +186,7 @@ fn serve(call: Call<'_>, knows: Knows<'_>) -> Outcome {
         Operation::RemoveXattr(name) => done(server.remove_xattr(node, name)),
         Operation::Statistics => call.statistics(),
 
-        Operation::Read {
-            offset,
-            size,
-            cached,
-        } => call.read(offset, size, cached),
+        Operation::Read { .. } => call.read(),
         Operation::Write { .. } => call.write(),
         Operation::Allocate { offset, len, mode } => call.allocate(offset, len, mode),
         Operation::Seek { offset, whence } => call.seek(offset, whence, knows),

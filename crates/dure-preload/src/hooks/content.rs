@@ -334,10 +334,12 @@ unsafe fn write_vector(
 }
 
 unsafe fn sync(real: Of, fd: c_int) -> c_int {
+    // SAFETY: no memory.
     sync_short(fd, false).unwrap_or_else(|| unsafe { real(fd) })
 }
 
 unsafe fn sync_data(real: Of, fd: c_int) -> c_int {
+    // SAFETY: no memory.
     sync_short(fd, true).unwrap_or_else(|| unsafe { real(fd) })
 }
 

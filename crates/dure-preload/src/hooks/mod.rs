@@ -46,8 +46,10 @@ pub(crate) fn begin() {
 
 /// The C library's way to say what has failed.
 fn refuse(errno: i32) -> i32 {
+    // SAFETY: it has no precondition.
+    let place = unsafe { libc::__errno_location() };
     // SAFETY: the place of this thread.
-    unsafe { *libc::__errno_location() = errno };
+    unsafe { *place = errno };
     -1
 }
 

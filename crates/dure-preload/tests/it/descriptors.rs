@@ -37,10 +37,8 @@ pub(crate) fn duplicates() {
     again.read_exact(&mut byte).unwrap();
     assert_eq!(one.read(&mut byte).unwrap(), 0);
     // SAFETY: numbers of open files.
-    assert_eq!(
-        unsafe { libc::dup2(two.as_raw_fd(), again.as_raw_fd()) },
-        again.as_raw_fd()
-    );
+    let made = unsafe { libc::dup2(two.as_raw_fd(), again.as_raw_fd()) };
+    assert_eq!(made, again.as_raw_fd());
     assert_eq!((first(&again), first(&one)), (b'2', b'1'));
     // SAFETY: likewise.
     let refused = unsafe { libc::dup2(9999, again.as_raw_fd()) };
@@ -132,10 +130,8 @@ pub(crate) fn sizes() {
     assert_eq!(std::fs::metadata("sized").unwrap().len(), 4);
     let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: an open file, and a place.
-    assert_eq!(
-        unsafe { libc::fstat(file.as_raw_fd(), found.as_mut_ptr()) },
-        0
-    );
+    let done = unsafe { libc::fstat(file.as_raw_fd(), found.as_mut_ptr()) };
+    assert_eq!(done, 0);
     // SAFETY: it was written.
     let found = unsafe { found.assume_init() };
     let by_name = std::fs::metadata("sized").unwrap();

@@ -17,7 +17,7 @@ pub(crate) fn writes() {
     let file = File::create("file").unwrap();
     file.write_all_at(b"synced", 0).unwrap();
     file.sync_all().unwrap();
-    println!("it writes");
+    eprintln!("it writes");
     for round in 0_u64.. {
         file.write_all_at(&PAGE, 4096 * (1 + round % 100)).unwrap();
     }

@@ -2,6 +2,10 @@
 //! do a part that is named in its environment.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a test calls the C library as a program in C does"
+)]
 
 mod descriptors;
 mod ends;

@@ -39,7 +39,7 @@ fn offset(at: usize) -> u64 {
 
 pub(crate) fn part() {
     let seed = random::u64() | 1;
-    println!("seed {seed}");
+    eprintln!("seed {seed}");
     let mut random = Random(seed);
     let mut options = File::options();
     let file = options

@@ -94,7 +94,8 @@ pub(crate) fn start(place: &Place, part: &str) -> Running {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "part", "--nocapture", "--test-threads=1"]);
     command.envs(order.variables()).env(PART, part);
-    command.env("LD_PRELOAD", library()).stdout(Stdio::piped());
+    command.env("LD_PRELOAD", library());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     drop(theirs);
     let mut running = Running {
@@ -114,7 +115,7 @@ impl Running {
 
     /// Waits for a line of the part.
     pub(crate) fn wait_for(&mut self, line: &str) {
-        let output = self.child.stdout.as_mut().unwrap();
+        let output = self.child.stderr.as_mut().unwrap();
         let mut read = Vec::new();
         while !String::from_utf8_lossy(&read).contains(line) {
             let mut byte = [0];
@@ -126,6 +127,7 @@ impl Running {
     pub(crate) fn end(mut self) -> Ended {
         let mut printed = String::new();
         let mut output = self.child.stdout.take().unwrap();
+        let mut errors = self.child.stderr.take().unwrap();
         let status = self.child.wait().unwrap();
         let word = loop {
             match self.word() {
@@ -134,6 +136,7 @@ impl Running {
             }
         };
         output.read_to_string(&mut printed).unwrap();
+        errors.read_to_string(&mut printed).unwrap();
         Ended {
             status,
             word,
