@@ -98,3 +98,44 @@ fn a_hole_in_pages_without_blocks_is_made_in_memory() {
     fs.close().unwrap();
     fsck(world.device(), "a hole in memory");
 }
+
+/// A page that has a block needs no other one: the blocks that stat shows stay as they are.
+#[test]
+fn overwrites_of_cached_pages_leave_the_number_of_blocks() {
+    let world = World::new(8192, 8 << 20);
+    let fs = world.mount();
+    let inode = file(&fs);
+    let blocks = || fs.attributes(&inode).unwrap().blocks / 8;
+    let write = |page: u64, pages: usize| {
+        let bytes = vec![7; pages * 4096];
+        fs.write(&inode, page * B, &bytes, Stamp::Set).unwrap();
+    };
+    fs.0.files.truncate(&inode, 100 * B).unwrap();
+    write(0, 10);
+    assert_eq!(blocks(), 10, "new ones wait");
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    write(3, 1);
+    write(7, 1);
+    assert_eq!(blocks(), 10);
+    write(9, 2);
+    assert_eq!(blocks(), 11, "one more");
+    fs.allocate(&inode, AllocateMode::Punch, 2 * B, 3 * B)
+        .unwrap();
+    assert_eq!(blocks(), 8);
+    write(3, 1);
+    write(3, 1);
+    assert_eq!(blocks(), 9, "a page in a hole");
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    assert_eq!(blocks(), 9);
+    check(&fs, &inode);
+    drop(inode);
+    fs.close().unwrap();
+    // Only the map knows of pages that are not in memory: it may be more, never more than pages.
+    let fs = world.mount();
+    let inode = file(&fs);
+    let blocks = || fs.attributes(&inode).unwrap().blocks / 8;
+    fs.write(&inode, 0, &[8; 4096], Stamp::Set).unwrap();
+    assert_eq!(blocks(), 10);
+    fs.fsync(&inode, SyncScope::All).unwrap();
+    assert_eq!(blocks(), 9);
+}
