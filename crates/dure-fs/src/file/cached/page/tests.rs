@@ -53,27 +53,32 @@ struct ModelPage {
 
 type Model = BTreeMap<u64, ModelPage>;
 
+/// A page of even content was written, another one read.
+fn insert(store: &mut PageStore, model: &mut Model, page: u64, fill: u8) {
+    let mut frame = Frame::zeroed();
+    frame.bytes_mut().fill(fill);
+    let new = fill.is_multiple_of(2);
+    if new {
+        store.insert_new(page, frame);
+        assert!(store.set_dirty(page));
+    } else {
+        store.make_place(page);
+        let inserted = store.insert(page, frame, Origin::Block);
+        assert!(inserted.is_ok());
+    }
+    let known = ModelPage {
+        fill,
+        dirty: new,
+        writing: false,
+        new,
+    };
+    model.insert(page, known);
+}
+
 fn apply(store: &mut PageStore, model: &mut Model, step: &Step) {
     match *step {
         Step::Insert(page, fill) if !model.contains_key(&page) => {
-            let mut frame = Frame::zeroed();
-            frame.bytes_mut().fill(fill);
-            let new = fill % 2 == 0;
-            if new {
-                store.insert_new(page, frame);
-                assert!(store.set_dirty(page));
-            } else {
-                store.make_place(page);
-                let inserted = store.insert(page, frame, Origin::Block);
-                assert!(inserted.is_ok());
-            }
-            let known = ModelPage {
-                fill,
-                dirty: new,
-                writing: false,
-                new,
-            };
-            model.insert(page, known);
+            insert(store, model, page, fill);
         }
         Step::Dirty(page) => {
             if let Some(known) = model.get_mut(&page) {
