@@ -11,13 +11,12 @@ use dure_store::error::{Error, Result};
 use dure_store::format::inode::{AttributesRecord, InodeData, Time};
 use dure_store::format::name::FileKind;
 use dure_store::space::OpClass;
-use zerocopy::IntoBytes;
 
 use crate::directory::DirectoryState;
 use crate::inode::{Access, Inode, InodeState, MODE_BITS, attempts};
 use crate::namespace::Names;
 use crate::quota::Transfer;
-use crate::xattr;
+use crate::xattr::{self, Loaded};
 
 /// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,12 +81,12 @@ impl SetAttributes {
         attributes.ctime = self.ctime.unwrap_or(now);
     }
 
-    /// Whether it would store these attributes as they are: the same again, within a tick of the
-    /// clock. An access control list has always the mode's bits.
-    fn is_there(&self, attributes: &AttributesRecord, now: Time) -> bool {
-        let mut after = *attributes;
-        self.apply(&mut after, now);
-        !self.gives_times() && after.as_bytes() == attributes.as_bytes()
+    /// Whether it would only set the mode that is there, within the tick of the clock that it was
+    /// changed in. An access control list has always the mode's bits.
+    fn is_there(&self, loaded: &Loaded, now: impl FnOnce() -> Time) -> bool {
+        let same = |mode| (mode ^ loaded.mode) & MODE_BITS == 0;
+        let others = self.gives_owner() || self.gives_times();
+        self.mode.is_some_and(same) && !others && loaded.changed == now()
     }
 
     /// Applies the times to the data of an inode that is held exclusively; the fold of a directory
@@ -130,16 +129,18 @@ impl SetAttributes {
 
 impl Names {
     pub(super) fn set_attributes(&self, inode: &Inode, set: &SetAttributes) -> Result<()> {
-        // No line is written that others read, and no operation made that others depend on.
-        if set.is_there(&inode.attributes(), self.store.now()) {
-            return Ok(());
-        }
         attempts(|_| {
             // chmod of an inode with an access control list changes the list as well.
             let extended = match set.mode {
                 Some(_) => Some(xattr::load(&self.store, inode)?),
                 None => None,
             };
+            // No line is written that others read, and no operation made that others depend on.
+            if let Some(loaded) = &extended
+                && set.is_there(loaded, || self.store.now())
+            {
+                return Ok(());
+            }
             let nodes = extended
                 .as_ref()
                 .map_or(0, |loaded| loaded.nodes_max(loaded.stream.len()));

@@ -14,7 +14,7 @@ pub(crate) mod stream;
 
 use dure_store::error::{Error, Result};
 use dure_store::format::attribute;
-use dure_store::format::inode::AttributesRecord;
+use dure_store::format::inode::{AttributesRecord, Time};
 use dure_store::format::name::FileKind;
 use dure_store::op::Op;
 use dure_store::space::OpClass;
@@ -50,6 +50,9 @@ pub(crate) struct Xattrs {
 /// The attributes of an inode as they were when `seen` was.
 #[derive(Debug)]
 pub(crate) struct Loaded {
+    /// The mode, and when attributes were changed.
+    pub(crate) mode: u32,
+    pub(crate) changed: Time,
     chain: Chain,
     /// All names and values.
     pub(crate) stream: Vec<u8>,
@@ -87,6 +90,8 @@ fn load_since(store: &Store, inode: &Inode, seen: Seen) -> Result<Loaded> {
     let chain = chain::load(store, root, owner)?;
     Ok(Loaded {
         stream: chain.read(to_usize(u64::from(attributes.xattr_bytes.get())))?,
+        mode: attributes.mode.get(),
+        changed: attributes.ctime,
         chain,
         seen,
     })
