@@ -118,11 +118,26 @@ impl Files {
         self.body.zero(self, (inode, held), right)?;
         let _held = inode.lock_writeback();
         self.finish_cut(inode)?;
+        if self.drop_unmapped(inode, first..last)? {
+            return Ok(());
+        }
         let mut from = first;
         while from < last {
             from = self.free_pages(inode, from..last)?;
         }
         Ok(())
+    }
+
+    /// Makes pages a hole that have no slots, so are in memory at most. False: nothing done. The
+    /// caller holds the write-back mutex.
+    fn drop_unmapped(&self, inode: &Inode, pages: Range<u64>) -> Result<bool> {
+        let mut state = inode.state().write();
+        if self.is_mapped(inode, pages.clone())? {
+            return Ok(false);
+        }
+        inode.state().seek_hint().data_goes(&pages);
+        self.body.discard(self, state.file_mut(), pages);
+        Ok(true)
     }
 
     /// Makes pages a hole, as many as one operation can; returns the next one. The caller holds the

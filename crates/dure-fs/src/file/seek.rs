@@ -33,11 +33,18 @@ pub(super) fn stretch(page: u64, found: u64, size: u64, target: SeekTarget) -> O
             end: size.min(found + BLOCK_BYTES_U64),
             behind: Behind::Unknown,
         }),
-        SeekTarget::Hole => (found > start).then_some(Stretch {
+        SeekTarget::Hole if found > start => Some(Stretch {
             hole: page,
             data: page,
             end: found,
             behind: Behind::Hole,
+        }),
+        // The page itself, if it is not the last.
+        SeekTarget::Hole => (start + BLOCK_BYTES_U64 <= size).then_some(Stretch {
+            hole: page,
+            data: page + 1,
+            end: start + BLOCK_BYTES_U64,
+            behind: Behind::Unknown,
         }),
     }
 }

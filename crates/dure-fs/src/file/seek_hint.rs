@@ -13,7 +13,7 @@
 //! ([`super::Growth`]) exclusively, says here what it is about to change, before others can
 //! see it: first whether pages get data or become holes, then the size. So a stretch is true when
 //! it is read, and what a seek has returned is there for the next call, whatever that locks. A
-//! stretch is stored only where none is, by a holder of the shared inode lock that keeps out
+//! stretch is stored only where none is, or a page of a hole, by a holder of the shared inode lock that keeps out
 //! writers that add pages: seeks that walk a file of many holes write nothing.
 //!
 //! **On a crash** it is gone.
@@ -42,7 +42,7 @@ pub(super) enum Behind {
     Unknown,
 }
 
-/// Pages of a hole, perhaps none, and the data behind them.
+/// Pages of a hole, perhaps none, and the data behind them; none if only a hole is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     /// The first page.
@@ -77,13 +77,18 @@ impl Stretch {
         })
     }
 
+    /// Whether it is known where data begins behind the hole.
+    fn has_data(&self) -> bool {
+        self.data * BLOCK_BYTES_U64 < self.end
+    }
+
     fn answer(&self, offset: u64, target: SeekTarget) -> Option<u64> {
         let data = self.data * BLOCK_BYTES_U64;
         if !(self.hole * BLOCK_BYTES_U64..self.end).contains(&offset) {
             return None;
         }
         match target {
-            SeekTarget::Data => Some(offset.max(data)),
+            SeekTarget::Data => self.has_data().then(|| offset.max(data)),
             SeekTarget::Hole if offset < data => Some(offset),
             SeekTarget::Hole => (self.behind == Behind::Hole).then_some(self.end),
         }
@@ -154,7 +159,9 @@ impl Stretches {
             SeekTarget::Data => 0,
             SeekTarget::Hole => 1,
         };
-        if self.get(at).is_none() {
+        // One page of a hole gives way to a stretch that says more.
+        let gives_way = |old: Stretch| !old.has_data() && stretch.has_data();
+        if self.get(at).is_none_or(gives_way) {
             // If another task is storing one, that is as good.
             let _ = self.version.try_change(|| self.put(at, stretch.encode()));
         }
@@ -263,6 +270,9 @@ mod tests {
         assert_eq!(answers(4 * B), [Some(4 * B), Some(6 * B)]);
         assert_eq!(answers(6 * B - 1), [Some(6 * B - 1), Some(6 * B)]);
         assert_eq!(answers(6 * B), [None, None]);
+        let page = Stretch { end: 4 * B, ..one };
+        assert_eq!(page.answer(3 * B, SeekTarget::Hole), Some(3 * B));
+        assert_eq!(page.answer(3 * B, SeekTarget::Data), None, "not known");
         let open = Stretch {
             behind: Behind::Unknown,
             ..one
@@ -300,6 +310,14 @@ mod tests {
         };
         assert!(to_end.survives_size(5 * B + 1) && !to_end.survives_size(5 * B + 2));
         assert!(to_end.survives_data(&(5..6)) && !to_end.survives_hole(&(5..6)));
+        let page = Stretch {
+            end: 4 * B,
+            behind: Behind::Unknown,
+            ..one
+        };
+        assert!(page.survives_hole(&(4..9)) && page.survives_hole(&(0..4)));
+        assert!(page.survives_data(&(4..9)) && !page.survives_data(&(3..4)));
+        assert!(page.survives_size(4 * B) && !page.survives_size(4 * B - 1));
         let open = Stretch {
             behind: Behind::Unknown,
             ..to_end

@@ -214,7 +214,7 @@ impl FileState {
     /// be lower, but not higher than the pages of the file.
     pub(crate) fn blocks(&self, placed: u64, size: u64) -> u64 {
         let pages = size.div_ceil(BLOCK_BYTES_U64);
-        let waiting = self.pages.unclean();
+        let waiting = self.pages.new_pages();
         placed.max(pages.min(placed + waiting))
     }
 

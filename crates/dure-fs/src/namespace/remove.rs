@@ -167,14 +167,13 @@ impl Names {
         victim: &mut LocalRef<'_>,
         nameless: Nameless,
     ) -> Result<(Option<FreeSlot<'_>>, Access)> {
-        let (last, heavy) = {
-            let inode = victim.inode();
-            let attributes = inode.attributes();
-            let heavy = inode.weight(&inode.state().read(), &attributes) == Weight::Heavy;
-            (attributes.nlink.get() == 1, heavy)
-        };
+        let attributes = victim.inode().attributes();
+        let last = attributes.nlink.get() == 1;
         let kept = nameless == Nameless::Kept;
-        let lives_on = last && (kept || victim.is_shared() || heavy);
+        let heavy =
+            |inode: &Inode| inode.weight(&inode.state().read(), &attributes) == Weight::Heavy;
+        // The data last: other tasks may be using it.
+        let lives_on = last && (kept || victim.is_shared() || heavy(victim.inode()));
         if last && !lives_on {
             return Ok((None, Access::Whole));
         }

@@ -14,13 +14,14 @@ pub(crate) mod stream;
 
 use dure_store::error::{Error, Result};
 use dure_store::format::attribute;
-use dure_store::format::inode::AttributesRecord;
+use dure_store::format::inode::{AttributesRecord, Time};
 use dure_store::format::name::FileKind;
 use dure_store::op::Op;
 use dure_store::space::OpClass;
 use dure_store::units::{to_u64, to_usize};
 use dure_store::{OpKind, Store};
 use dure_sync::{Arc, Seen, thread};
+use zerocopy::IntoBytes;
 
 use self::acl::{Acl, Equivalence};
 use self::chain::Chain;
@@ -49,6 +50,9 @@ pub(crate) struct Xattrs {
 /// The attributes of an inode as they were when `seen` was.
 #[derive(Debug)]
 pub(crate) struct Loaded {
+    /// The mode, and when attributes were changed.
+    pub(crate) mode: u32,
+    pub(crate) changed: Time,
     chain: Chain,
     /// All names and values.
     pub(crate) stream: Vec<u8>,
@@ -86,6 +90,8 @@ fn load_since(store: &Store, inode: &Inode, seen: Seen) -> Result<Loaded> {
     let chain = chain::load(store, root, owner)?;
     Ok(Loaded {
         stream: chain.read(to_usize(u64::from(attributes.xattr_bytes.get())))?,
+        mode: attributes.mode.get(),
+        changed: attributes.ctime,
         chain,
         seen,
     })
@@ -211,8 +217,15 @@ impl Xattrs {
     ) -> Result<()> {
         attempts(|_| {
             let loaded = load(&self.store, inode)?;
-            let mut new = loaded.stream.clone();
-            change(&mut new, &mut inode.attributes())?;
+            let (mut new, before) = (loaded.stream.clone(), inode.attributes());
+            let mut after = before;
+            change(&mut new, &mut after)?;
+            after.ctime = self.store.now();
+            // The same again, within a tick of the clock. What another task has changed since the
+            // stream was loaded comes after this.
+            if new == loaded.stream && after.as_bytes() == before.as_bytes() {
+                return Ok(());
+            }
             if !loaded.chain.fits_a_record(&self.store, &new) {
                 return self.change_in_steps(inode, &loaded, &new, &change);
             }

@@ -137,6 +137,8 @@ impl Planner<'_> {
     fn rehearse(&mut self, round: u64) {
         let steps = self.prepare(round);
         self.look(round);
+        // And at what only the round that counts will use up: it is no first contact then.
+        self.look(LAST);
         let together = commute(&self.model, &steps[0], &steps[1]);
         let both = steps.map(|step| self.planned(step));
         if together {

@@ -22,6 +22,7 @@ mod orders;
 mod paths;
 
 mod pins;
+mod position;
 mod profiles;
 mod range_lines;
 mod ranges;

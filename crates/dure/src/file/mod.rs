@@ -39,7 +39,9 @@ struct Description {
     /// Value of [`crate::volume::Shared::set_ids`] when the file had no set-id bits. Relaxed: a
     /// hint that saves reading the mode; an older value only causes one more read of it.
     set_ids_seen: AtomicU64,
-    position: Mutex<POSITION, u64>,
+    /// Changed with `moving` held. Relaxed: it publishes nothing.
+    position: AtomicU64,
+    moving: Mutex<POSITION, ()>,
 }
 
 /// Where [`File::seek_to`] goes.
@@ -101,7 +103,8 @@ impl File {
             append: options.append,
             durability: options.durability,
             set_ids_seen: AtomicU64::new(0),
-            position: Mutex::new(0),
+            position: AtomicU64::new(0),
+            moving: Mutex::new(()),
         }))
     }
 
@@ -298,9 +301,15 @@ impl File {
     /// # Ok::<(), dure::Error>(())
     /// ```
     pub fn seek_to(&self, seek: Seek) -> Result<u64> {
-        let mut position = self.0.position.lock();
-        let found = self.told("seek", self.target(seek, *position))?;
-        *position = found;
+        let position = &self.0.position;
+        let relative = matches!(seek, Seek::Current(_));
+        let moving = relative.then(|| self.0.moving.lock());
+        let found = self.told("seek", self.target(seek, position.load(Ordering::Relaxed)))?;
+        // Where it is already it stays, and no line is written: a read under way comes later.
+        if position.load(Ordering::Relaxed) != found {
+            let _moving = moving.unwrap_or_else(|| self.0.moving.lock());
+            position.store(found, Ordering::Relaxed);
+        }
         Ok(found)
     }
 
@@ -336,9 +345,10 @@ impl File {
     /// # Errors
     /// Those of [`File::read_at`].
     pub fn read_next(&self, bytes: &mut [u8]) -> Result<usize> {
-        let mut position = self.0.position.lock();
-        let count = self.read_at(bytes, *position)?;
-        *position += u64::try_from(count).expect("a usize fits in 64 bits");
+        let _moving = self.0.moving.lock();
+        let position = self.0.position.load(Ordering::Relaxed);
+        let count = self.read_at(bytes, position)?;
+        self.move_to(position, count);
         Ok(count)
     }
 
@@ -347,10 +357,17 @@ impl File {
     /// # Errors
     /// Those of [`File::write_at`].
     pub fn write_next(&self, bytes: &[u8]) -> Result<usize> {
-        let mut position = self.0.position.lock();
-        let (offset, count) = self.told("write", self.write_where(bytes, *position))?;
-        *position = offset + u64::try_from(count).expect("a usize fits in 64 bits");
+        let _moving = self.0.moving.lock();
+        let position = self.0.position.load(Ordering::Relaxed);
+        let (offset, count) = self.told("write", self.write_where(bytes, position))?;
+        self.move_to(offset, count);
         Ok(count)
+    }
+
+    /// The position is behind `count` bytes from `offset` on. The caller holds `moving`.
+    fn move_to(&self, offset: u64, count: usize) {
+        let count = u64::try_from(count).expect("a usize fits in 64 bits");
+        self.0.position.store(offset + count, Ordering::Relaxed);
     }
 
     /// Cuts or extends the file.

@@ -1,13 +1,16 @@
 //! Making files shorter and longer where pages may be in memory.
 //!
 //! **Structure.** Longer is a matter of memory, also under the shared inode lock
-//! ([`super::write_shared`]): the size is pending until write-back logs it. A truncate to the
-//! present size with nothing behind it changes times only, also under the shared lock. Shorter:
-//! the page in which the file is to end is written with a zero tail, then the slots go
+//! ([`super::write_shared`]): the size is pending until write-back logs it. So is shorter, where the
+//! medium has nothing behind the new end: neither slots nor a logged size. A truncate to the present
+//! size with nothing behind it changes times only, also under the shared lock. Else the page in
+//! which the file is to end is written with a zero tail, then the slots go
 //! ([`crate::file::truncate`]).
 //!
 //! **Invariants.** The tail is written out of place before the operation that names it, from a
 //! page that no task is half way through writing.
+
+use std::ops::Range;
 
 use dure_store::error::Result;
 use dure_store::format::slot::Slot;
@@ -39,18 +42,38 @@ impl Files {
         }
         let _held = inode.lock_writeback();
         self.finish_cut(inode)?;
-        {
-            let mut state = self.lock_exclusive(inode);
-            if size > state.file().size() || self.is_end(inode, &state, size)? {
-                state.file_mut().set_size(inode.state().seek_hint(), size);
-                state.file().stamp(Stamp::Set, self.store.now());
-                self.pages
-                    .note_dirty(self.store.partition(), inode, state.file_mut());
-                return Ok(());
-            }
+        if self.move_end(inode, size)? {
+            return Ok(());
         }
         let tail = self.save_tail(inode, size)?;
         self.cut(inode, size, tail)
+    }
+
+    /// Sets a size that the medium need not know of yet: a greater one, or one behind which it has
+    /// nothing. False: nothing done. The caller holds the write-back mutex, and no truncate is half
+    /// done.
+    fn move_end(&self, inode: &Arc<Inode>, size: u64) -> Result<bool> {
+        let mut state = self.lock_exclusive(inode);
+        if size <= state.file().size() {
+            // *Crash scenario:* the medium has bytes behind the new end, the file grows over them
+            // again in memory, and write-back logs that. No operation has freed them: they are back.
+            let is_logged = size < state.file().logged_size();
+            if is_logged || self.is_mapped(inode, pages_up_to(size)..FILE_PAGES_MAX)? {
+                return Ok(false);
+            }
+            self.drop_behind(state.file_mut(), size);
+        }
+        state.file_mut().set_size(inode.state().seek_hint(), size);
+        state.file().stamp(Stamp::Set, self.store.now());
+        self.pages
+            .note_dirty(self.store.partition(), inode, state.file_mut());
+        Ok(true)
+    }
+
+    /// Whether one of these pages has a slot. The caller holds the inode.
+    pub(in crate::file) fn is_mapped(&self, inode: &Inode, pages: Range<u64>) -> Result<bool> {
+        let mut map = MapReader::new(self, inode);
+        Ok(map.next_mapped(pages.start, pages.end)?.is_some())
     }
 
     /// [`Body::end_allocation`](crate::file::body::Body::end_allocation).
@@ -76,14 +99,17 @@ impl Files {
         if file.size() != size || file.cut.is_some() {
             return Ok(false);
         }
-        let mut map = MapReader::new(self, inode);
-        let mapped = map.next_mapped(behind, FILE_PAGES_MAX)?;
-        Ok(mapped.is_none() && file.pages.next_present(behind..u64::MAX).is_none())
+        Ok(!self.is_mapped(inode, behind..FILE_PAGES_MAX)?
+            && file.pages.next_present(behind..u64::MAX).is_none())
     }
 
     /// A truncate to the size that the file has, under the shared inode lock, if the inode is on
     /// the dirty list already. False: nothing done.
     fn stamp_end(&self, inode: &Inode, size: u64) -> Result<bool> {
+        // A reader of the state would look like one of the tasks that contend for the file.
+        if inode.state().seek_hint().size() != size {
+            return Ok(false);
+        }
         let state = inode.state().read();
         // Only a holder of the exclusive inode lock may list it.
         let waits = state.file().dirty_on.is_some();

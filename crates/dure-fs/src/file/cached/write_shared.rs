@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 
 use super::cache::{Grant, Want};
 use super::growth::Grown;
-use super::page::{Page, PageStore};
+use super::page::{Origin, Page, PageStore};
 use super::write::{Place, Readers, Source};
 use crate::file::Files;
 use crate::file::bytes::{pages_of, split};
@@ -32,7 +32,7 @@ use crate::file::map::room::{extend, leaves};
 use crate::file::map::{FILE_BYTES_MAX, MapReader, NodePlaces};
 use crate::file::ranges::Range;
 use crate::file::state::Stamp;
-use crate::inode::{Inode, InodeState, StateChange};
+use crate::inode::{Inode, InodeState};
 use crate::volume::RangeRule;
 
 /// What a step of a write is about to do.
@@ -203,11 +203,7 @@ impl Files {
                     grant.charged.hand_over(state.charge(), want.holes);
                 }
                 if done {
-                    let change = match state.file().stamp(stamp, self.store.now()) {
-                        // More pages wait for blocks, which stat counts.
-                        StateChange::Found if plan.clean > 0 => StateChange::Made,
-                        change => change,
-                    };
+                    let change = state.file().stamp(stamp, self.store.now());
                     inode.state().changed_shared(change);
                 }
                 drop(state);
@@ -275,7 +271,7 @@ impl Files {
                 continue;
             };
             let grant = grant.as_mut().expect("new pages have been granted");
-            match pages.insert(page, frame) {
+            match pages.insert(page, frame, Origin::Write) {
                 Ok(()) => {
                     let newly = pages.set_dirty(page);
                     assert!(newly, "a new page is dirty already");

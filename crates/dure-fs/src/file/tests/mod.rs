@@ -25,6 +25,7 @@ mod rounds;
 mod shared;
 mod simple;
 mod slow;
+mod unmapped;
 mod unplaced;
 mod waits;
 

@@ -276,3 +276,47 @@ fn attributes_of_all_sizes_survive() {
     drop(made);
     drop(disk.remount(fs));
 }
+
+/// What is the same again makes no operation: a mode, an extended attribute. In the next
+/// tick of the clock it does, since the time of the change differs.
+#[test]
+fn a_change_to_what_is_there_makes_no_operation_within_a_tick_of_the_clock() {
+    let tick = |secs| {
+        let time = dure_sync::clock::Timestamp { secs, nanos: 0 };
+        dure_sync::clock::pretend_wall(Some(time));
+    };
+    tick(1000);
+    let (_disk, fs) = fresh();
+    let inode = fs.create(&fs.root().unwrap(), b"f", &file()).unwrap();
+    let mode = |bits| SetAttributes {
+        mode: Some(bits),
+        ..SetAttributes::default()
+    };
+    let changes = |call: &dyn Fn()| {
+        let before = inode.inode().attribute_writer();
+        call();
+        inode.inode().attribute_writer() != before
+    };
+    let set =
+        |attributes: SetAttributes| changes(&|| fs.change_attributes(&inode, &attributes).unwrap());
+    let xattr = |value: &[u8]| {
+        let set = || fs.set_xattr(&inode, b"user.a", value, XattrMode::Any);
+        changes(&|| set().unwrap())
+    };
+    assert!(set(mode(0o640)) && xattr(b"one"));
+    assert!(!set(mode(0o640)) && !xattr(b"one"));
+    assert!(set(mode(0o600)) && xattr(b"two"));
+    let again = fs.set_xattr(&inode, b"user.a", b"two", XattrMode::Create);
+    assert!(matches!(again, Err(crate::Error::Exists)), "{again:?}");
+    let same_time = SetAttributes {
+        mtime: Some(SetTime::Now),
+        ..mode(0o600)
+    };
+    assert!(set(same_time), "it sets a time");
+    tick(1001);
+    assert!(set(mode(0o600)), "the time of the change");
+    assert_eq!(stat(&fs, &inode).ctime.secs.get(), 1001);
+    tick(1002);
+    assert!(xattr(b"two") && !set(mode(0o600)));
+    dure_sync::clock::pretend_wall(None);
+}

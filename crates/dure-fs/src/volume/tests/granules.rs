@@ -79,6 +79,7 @@ struct Pair {
     device: Arc<RamDevice>,
     core: Arc<AtomicUsize>,
     fs: FileSystem,
+    commits: AtomicUsize,
 }
 
 const NEW: NewInode = NewInode {
@@ -98,7 +99,12 @@ impl Pair {
             ..options()
         };
         let fs = FileSystem::open(shared(&device), options).unwrap();
-        let pair = Pair { device, core, fs };
+        let pair = Pair {
+            device,
+            core,
+            fs,
+            commits: AtomicUsize::new(0),
+        };
         pair.make("other", 1);
         pair.commit(1);
         pair.make("kept", 0);
@@ -125,8 +131,10 @@ impl Pair {
         let name = format!("of core {core}");
         let own = self.fs.lookup(&root, name.as_bytes()).unwrap();
         let own = own.unwrap_or_else(|| self.fs.create(&root, name.as_bytes(), &NEW).unwrap());
+        // The same value again would make no operation.
+        let value = self.commits.fetch_add(1, Ordering::Relaxed).to_string();
         self.fs
-            .set_xattr(&own, b"user.a", b"b", XattrMode::Any)
+            .set_xattr(&own, b"user.a", value.as_bytes(), XattrMode::Any)
             .unwrap();
         self.fs.fsync(&own, SyncScope::All).unwrap();
     }

@@ -15,4 +15,4 @@ mod tests;
 
 pub(crate) use budget::CacheBudget;
 pub(crate) use content::Page;
-pub(crate) use store::PageStore;
+pub(crate) use store::{Origin, PageStore};

@@ -62,6 +62,15 @@ pub(crate) struct Missing {
     pub(crate) blocks: u32,
 }
 
+/// Where the content of a page comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The block that its slot names.
+    Block,
+    /// A write, which makes the page dirty next.
+    Write,
+}
+
 /// The pages of one file that are in memory. A file without any has no [`Pages`].
 #[derive(Debug, Default)]
 pub(crate) struct PageStore(Option<Box<Pages>>);
@@ -90,14 +99,14 @@ impl PageStore {
         self.0.as_ref().is_some_and(|pages| pages.has_place(page))
     }
 
-    /// Puts a clean page in where there is a place for it. It counts as used once it is used again:
+    /// Puts a page in where there is a place for it. It counts as used once it is used again:
     /// a page that is read or written once must not displace those that are used often.
     ///
     /// # Errors
     /// The frame, if another task has put the page in.
-    pub(crate) fn insert(&self, page: u64, frame: Frame) -> Result<(), Frame> {
+    pub(crate) fn insert(&self, page: u64, frame: Frame, origin: Origin) -> Result<(), Frame> {
         let pages = self.0.as_ref().expect("a page comes to a place");
-        pages.insert(page, frame)
+        pages.insert(page, frame, origin)
     }
 
     /// Like [`Pages::get_mut`].
@@ -155,6 +164,9 @@ pub(crate) struct Pages {
     /// As the bits of dirty pages.
     dirty: AtomicU64,
     writing: u64,
+    /// Unclean pages that a writer has put in: those that may have no block. Others have had one
+    /// since they were clean. As the bits.
+    new: AtomicU64,
     /// Pages that can be had again from where a read costs little. Relaxed: a count, which
     /// publishes nothing.
     cheap: AtomicU64,
@@ -171,6 +183,7 @@ impl Pages {
             first: Chunk::new(),
             dirty: AtomicU64::new(0),
             writing: 0,
+            new: AtomicU64::new(0),
             cheap: AtomicU64::new(0),
             hand: 0,
             cheap_hand: 0,
@@ -202,6 +215,11 @@ impl Pages {
     /// Pages that wait for write-back or are in one; twice if they are both.
     pub(crate) fn unclean(&self) -> u64 {
         self.dirty.load(Ordering::Relaxed) + self.writing
+    }
+
+    /// How many of them may have no block.
+    pub(crate) fn new_pages(&self) -> u64 {
+        self.new.load(Ordering::Relaxed)
     }
 
     /// Whether no page waits for write-back or is in one.
@@ -334,14 +352,20 @@ impl Pages {
         missing
     }
 
-    fn insert(&self, page: u64, frame: Frame) -> Result<(), Frame> {
-        self.chunk_or_new(page).insert(bit(page), frame)
+    fn insert(&self, page: u64, frame: Frame, origin: Origin) -> Result<(), Frame> {
+        let chunk = self.chunk_or_new(page);
+        chunk.insert(bit(page), frame)?;
+        if origin == Origin::Write {
+            chunk.new.fetch_or(bit(page), Ordering::Relaxed);
+            self.new.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
-    /// Inserts a page that is not present, for the holder of the exclusive inode lock.
+    /// Inserts a page that is written and not present, for the holder of the exclusive inode lock.
     pub(crate) fn insert_new(&mut self, page: u64, frame: Frame) {
         self.make_place(page);
-        let inserted = self.insert(page, frame);
+        let inserted = self.insert(page, frame, Origin::Write);
         assert!(inserted.is_ok(), "a page is inserted twice");
     }
 
@@ -416,6 +440,15 @@ impl Pages {
 
     /// The write-back of a page ended well: it is clean, unless it was changed meanwhile.
     pub(crate) fn end_writing(&mut self, page: u64) {
+        self.stop_writing(page);
+        let chunk = self.chunk_mut(page).expect("it was in write-back");
+        let new = chunk.new.get_mut();
+        let was_new = *new & bit(page) != 0;
+        *new &= !bit(page);
+        *self.new.get_mut() -= u64::from(was_new);
+    }
+
+    fn stop_writing(&mut self, page: u64) {
         let chunk = self
             .chunk_mut(page)
             .expect("a page in write-back is present");
@@ -446,7 +479,7 @@ impl Pages {
     /// The write-back of a page failed: it is dirty again. False when it was changed meanwhile, and
     /// so holds a reserved block of its own: the one of the write-back is to be given back.
     pub(crate) fn fail_writing(&mut self, page: u64) -> bool {
-        self.end_writing(page);
+        self.stop_writing(page);
         self.set_dirty(page)
     }
 }

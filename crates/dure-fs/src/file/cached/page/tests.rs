@@ -4,7 +4,7 @@ use dure_store::frames::{Fill, Frame, FramePool};
 use dure_sync::CoreId;
 use proptest::prelude::*;
 
-use super::{CacheBudget, Page, PageStore};
+use super::{CacheBudget, Origin, Page, PageStore};
 
 fn byte(page: &Page, at: usize) -> u8 {
     let mut byte = [0];
@@ -47,23 +47,38 @@ struct ModelPage {
     fill: u8,
     dirty: bool,
     writing: bool,
+    /// It may have no block.
+    new: bool,
 }
 
 type Model = BTreeMap<u64, ModelPage>;
 
+/// A page of even content was written, another one read.
+fn insert(store: &mut PageStore, model: &mut Model, page: u64, fill: u8) {
+    let mut frame = Frame::zeroed();
+    frame.bytes_mut().fill(fill);
+    let new = fill.is_multiple_of(2);
+    if new {
+        store.insert_new(page, frame);
+        assert!(store.set_dirty(page));
+    } else {
+        store.make_place(page);
+        let inserted = store.insert(page, frame, Origin::Block);
+        assert!(inserted.is_ok());
+    }
+    let known = ModelPage {
+        fill,
+        dirty: new,
+        writing: false,
+        new,
+    };
+    model.insert(page, known);
+}
+
 fn apply(store: &mut PageStore, model: &mut Model, step: &Step) {
     match *step {
         Step::Insert(page, fill) if !model.contains_key(&page) => {
-            let mut frame = Frame::zeroed();
-            frame.bytes_mut().fill(fill);
-            store.insert_new(page, frame);
-            model.insert(
-                page,
-                ModelPage {
-                    fill,
-                    ..ModelPage::default()
-                },
-            );
+            insert(store, model, page, fill);
         }
         Step::Dirty(page) => {
             if let Some(known) = model.get_mut(&page) {
@@ -81,7 +96,7 @@ fn apply(store: &mut PageStore, model: &mut Model, step: &Step) {
         Step::End(page) => {
             if let Some(known) = model.get_mut(&page).filter(|page| page.writing) {
                 store.end_writing(page);
-                known.writing = false;
+                (known.writing, known.new) = (false, false);
             }
         }
         Step::Fail(page) => {
@@ -129,6 +144,8 @@ fn compare(store: &PageStore, model: &Model) {
         store.dirty(),
         model.values().filter(|page| page.dirty).count() as u64
     );
+    let new = model.values().filter(|page| page.new).count();
+    assert_eq!(store.new_pages(), new as u64);
     assert_eq!(
         store.is_clean(),
         model.values().all(|page| !page.dirty && !page.writing)
@@ -337,7 +354,7 @@ mod schedules {
                     for page in PLACES {
                         let mut frame = Frame::zeroed();
                         frame.bytes_mut().fill(fill);
-                        match store.insert(page, frame) {
+                        match store.insert(page, frame, Origin::Block) {
                             Ok(()) => came += 1,
                             Err(frame) => assert_eq!(frame.bytes()[7], fill, "another frame"),
                         }

@@ -40,7 +40,7 @@ use super::ahead::LONG_PAGES;
 use crate::file::Files;
 use crate::file::bytes::split;
 use crate::file::cached::cache::Grant;
-use crate::file::cached::page::PageStore;
+use crate::file::cached::page::{Origin, PageStore};
 use crate::file::map::MapReader;
 use crate::file::read::ReadMode;
 use crate::inode::{Inode, InodeState};
@@ -293,7 +293,7 @@ impl Files {
             }
             let mut frame = grant.frame(Fill::Any);
             frame.bytes_mut().copy_from_slice(bytes);
-            if let Err(frame) = pages.insert(page, frame) {
+            if let Err(frame) = pages.insert(page, frame, Origin::Block) {
                 grant.give_back(frame);
             }
             if absorbs {

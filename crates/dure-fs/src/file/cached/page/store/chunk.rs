@@ -40,6 +40,9 @@ pub(super) struct Chunk {
     /// Pages that can be had again from where a read costs little. A hint: a page that has moved
     /// since keeps its bit. Relaxed.
     cheap: AtomicU64,
+    /// Unclean pages that a writer has put in. Changed as `dirty`; Relaxed: holders of the inode, or
+    /// of the growth, read only how many there are.
+    pub(super) new: AtomicU64,
 }
 
 impl Default for Chunk {
@@ -62,6 +65,7 @@ impl Chunk {
             dirty: AtomicU64::new(0),
             writing: 0,
             cheap: AtomicU64::new(0),
+            new: AtomicU64::new(0),
         }
     }
 
@@ -107,6 +111,7 @@ impl Chunk {
         *self.dirty.get_mut() &= !bit;
         self.writing &= !bit;
         *self.cheap.get_mut() &= !bit;
+        *self.new.get_mut() &= !bit;
         page.expect("a page is removed that is in memory")
             .into_frame()
     }

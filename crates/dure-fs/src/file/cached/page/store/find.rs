@@ -76,8 +76,10 @@ impl Pages {
             assert_eq!(chunk.writing & bit(page), 0, "page {page} is in write-back");
             let dirty = chunk.dirty() & bit(page) != 0;
             let cheap = chunk.cheap() & bit(page) != 0;
+            let new = *chunk.new.get_mut() & bit(page) != 0;
             let frame = chunk.remove(bit(page));
             *self.cheap.get_mut() -= u64::from(cheap);
+            *self.new.get_mut() -= u64::from(new);
             *self.dirty.get_mut() -= u64::from(dirty);
             self.tidy_chunk(page);
             taken(frame, dirty);
