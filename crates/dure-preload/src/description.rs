@@ -30,7 +30,7 @@ pub(crate) struct Description {
     device: u64,
     appends: bool,
     position: Mutex<POSITION, ()>,
-    /// Set once, before the other process is made: Relaxed.
+    /// Set once, under the lock, before the other process is made: Relaxed.
     shared: AtomicBool,
 }
 
@@ -60,6 +60,8 @@ impl Description {
 
     /// Another process is about to have it.
     pub(crate) fn becomes_shared(&self) {
+        // A call that moves the position ends before.
+        let _lock = self.position.lock();
         self.shared.store(true, Ordering::Relaxed);
     }
 
@@ -109,10 +111,10 @@ impl Description {
         fd: BorrowedFd<'_>,
         body: impl FnOnce(u64) -> Result<(usize, u64), i32>,
     ) -> How<Answer> {
+        let _lock = self.position.lock();
         if self.shared.load(Ordering::Relaxed) {
             return How::Long;
         }
-        let _lock = self.position.lock();
         let moved = rustix::fs::seek(fd, SeekFrom::Current(0))
             .map_err(Errno::raw_os_error)
             .and_then(body)

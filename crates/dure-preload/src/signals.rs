@@ -50,7 +50,6 @@ fn is_left(signal: c_int) -> bool {
             | libc::SIGFPE
             | libc::SIGILL
             | libc::SIGTRAP
-            | libc::SIGABRT
             | libc::SIGSYS
     )
 }
@@ -133,6 +132,14 @@ pub(crate) unsafe fn set(
             unsafe { real(signal, std::ptr::null(), old) }
         }
         Some(new) => {
+            // A handler that the program was told before it could ask.
+            let new = match new.sa_sigaction == ours() {
+                true => &sigaction {
+                    sa_sigaction: before.0,
+                    ..*new
+                },
+                false => new,
+            };
             let handles = new.sa_sigaction != libc::SIG_IGN
                 && (new.sa_sigaction != libc::SIG_DFL || ends(signal));
             let action = if handles { instead(new) } else { *new };

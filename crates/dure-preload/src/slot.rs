@@ -18,11 +18,13 @@
 
 use std::cell::Cell;
 
-use dure_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use dure_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use dure_sync::thread;
 
 /// Threads that have a slot at most; others go to the kernel.
 const SLOTS: usize = 4096;
+/// Bytes of a page.
+const PAGE_BYTES: usize = 4096;
 /// In `uses`: nothing.
 const NOTHING: u32 = 0;
 /// In `uses`: something else than a descriptor.
@@ -52,6 +54,31 @@ static ALL: [Slot; SLOTS] = [const {
         long: AtomicU64::new(0),
     }
 }; SLOTS];
+
+/// A word that is 1, and reads as 0 in every child that has a copy of the memory, however it was made.
+static ONLY_HERE: AtomicPtr<u32> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Before the program begins.
+pub(crate) fn begin() -> rustix::io::Result<()> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+    let (access, place) = (ProtFlags::READ | ProtFlags::WRITE, std::ptr::null_mut());
+    // SAFETY: new memory.
+    let page = unsafe { mmap_anonymous(place, PAGE_BYTES, access, MapFlags::PRIVATE) }?;
+    // SAFETY: that memory.
+    unsafe { madvise(page, PAGE_BYTES, Advice::LinuxWipeOnFork) }?;
+    let word = page.cast::<u32>();
+    // SAFETY: likewise.
+    unsafe { word.write(1) };
+    ONLY_HERE.store(word, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Whether this memory is the program's, not a copy of it.
+fn is_here() -> bool {
+    let word = ONLY_HERE.load(Ordering::Relaxed);
+    // SAFETY: null, or the word, which is not written any more.
+    !word.is_null() && unsafe { word.read_volatile() } == 1
+}
 
 /// How many of the first slots were ever used.
 static USED: AtomicU32 = AtomicU32::new(0);
@@ -156,6 +183,9 @@ pub(crate) struct Inside(&'static Slot);
 impl Inside {
     fn begin(uses: u32) -> Option<Inside> {
         let slot = mine()?;
+        if !is_here() {
+            return None;
+        }
         // What a call does itself, the C library's calls among it, goes to the kernel.
         if slot.uses.load(Ordering::Relaxed) != NOTHING {
             return None;
@@ -168,6 +198,11 @@ impl Inside {
     #[inline]
     pub(crate) fn with(descriptor: u32) -> Option<Inside> {
         Inside::begin(descriptor + 1)
+    }
+
+    /// With something else.
+    pub(crate) fn other() -> Option<Inside> {
+        Inside::begin(OTHER)
     }
 
     /// Counts a call that is done.
@@ -205,7 +240,7 @@ fn deliver(slot: &Slot) {
 /// Does something within which no signal of the program is delivered, and which the server notices if
 /// the program ends in it.
 pub(crate) fn inside<T>(body: impl FnOnce() -> T) -> T {
-    let _inside = Inside::begin(OTHER);
+    let _inside = Inside::other();
     body()
 }
 

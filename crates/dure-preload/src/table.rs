@@ -65,6 +65,11 @@ pub(crate) fn with<T>(fd: i32, call: impl FnOnce(&Description) -> How<T>) -> Opt
 
 /// Gives a descriptor a description. One that it has was left there by a close that went by.
 pub(crate) fn put(fd: i32, description: Arc<Description>) {
+    slot::inside(|| put_inside(fd, description));
+}
+
+/// The same by a thread that is inside already.
+pub(crate) fn put_inside(fd: i32, description: Arc<Description>) {
     let Some((number, place)) = place(fd) else {
         return;
     };
@@ -88,8 +93,9 @@ fn taken(number: u32, old: *mut Arc<Description>) -> Option<Arc<Description>> {
         return None;
     }
     slot::wait_for_users_of(number);
+    // A handler that comes while memory is given back would use the allocator within itself.
     // SAFETY: the table's own, which is this caller's now.
-    Some(*unsafe { Box::from_raw(old) })
+    slot::inside(|| Some(*unsafe { Box::from_raw(old) }))
 }
 
 fn give_up(number: u32, old: *mut Arc<Description>) {

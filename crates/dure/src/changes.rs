@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use dure_fs::{
     AllocateMode, Begun, Deduped, FileKind, InodeRef, NewInode, ReadMode, RenameMode, Result,
-    SetAttributes, SetGid, Stamp, XattrMode,
+    SetAttributes, SetGid, Stamp, SyncScope, XattrMode,
 };
 use dure_fuse::Coherence;
 
@@ -87,6 +87,14 @@ impl Shared {
                 change(coherence, inode, behind, bytes, append)
             }
         }
+    }
+
+    /// What stands in mappings of the mount is a part of it.
+    pub(crate) fn fsync(&self, inode: &InodeRef, scope: SyncScope) -> Result<()> {
+        if let Some(coherence) = self.coherence() {
+            coherence.settle(inode, ALL);
+        }
+        self.fs.fsync(inode, scope)
     }
 
     pub(crate) fn allocate(

@@ -65,6 +65,23 @@ fn on_a_directory_it_begins_where_it_is_called() {
     assert!(at.read_dir().unwrap().next().is_none());
 }
 
+/// Regression: the mount ended with the program that a shell is replaced by, as nobody was in it yet.
+#[test]
+fn a_program_that_a_shell_is_replaced_by_has_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let at = folder.path().join("m");
+    fs::create_dir(&at).unwrap();
+    let place = format!("{}:{}", text(&image), text(&at));
+    let line = format!("exec sh -c 'sleep 0.3; echo sown > {}/field'", text(&at));
+    let output = dure(&["run", &place, "--", "sh", "-c", &line]);
+    assert!(output.status.success(), "{}", errors(&output));
+    assert_eq!(printed(&["cat", text(&image), "field"]), "sown\n");
+}
+
 #[test]
 fn children_use_the_mount_as_long_as_they_live() {
     if !can_mount() {

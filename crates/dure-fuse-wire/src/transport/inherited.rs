@@ -21,6 +21,9 @@ const NONE: u32 = 0;
 /// The process that has opened the last one. Likewise.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
+/// The process that forks, as its child sees it. Likewise.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
 /// Written by those that open and close, read by a child, which has one thread: Relaxed.
 static LISTED: [AtomicU32; LISTED_MAX] = [const { AtomicU32::new(NONE) }; LISTED_MAX];
 
@@ -34,13 +37,7 @@ pub(super) struct Listed {
 impl Listed {
     pub(super) fn new(fd: OwnedFd) -> Listed {
         close_in_children();
-        OWNER.store(
-            rustix::process::getpid()
-                .as_raw_nonzero()
-                .get()
-                .cast_unsigned(),
-            Ordering::Relaxed,
-        );
+        OWNER.store(own(), Ordering::Relaxed);
         let number = fd.as_raw_fd().cast_unsigned() + 1;
         let take = |place: &AtomicU32| {
             let taken = place.compare_exchange(NONE, number, Ordering::Relaxed, Ordering::Relaxed);
@@ -70,13 +67,24 @@ fn close_in_children() {
     WATCHED.get_or_init(|| {
         // SAFETY: the handler may be called in any child at any time: it reads atomics and closes.
         // JUSTIFICATION: only the C library knows of forks.
-        unsafe { libc::pthread_atfork(None, None, Some(close_all)) }
+        unsafe { libc::pthread_atfork(Some(note), None, Some(close_all)) }
     });
 }
 
+/// Number of this process.
+fn own() -> u32 {
+    rustix::process::getpid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned()
+}
+
+extern "C" fn note() {
+    FORKS.store(own(), Ordering::Relaxed);
+}
+
 extern "C" fn close_all() {
-    let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
-    if OWNER.load(Ordering::Relaxed) != parent.cast_unsigned() {
+    if OWNER.load(Ordering::Relaxed) != FORKS.load(Ordering::Relaxed) {
         return;
     }
     for place in &LISTED {

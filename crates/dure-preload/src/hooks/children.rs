@@ -27,6 +27,14 @@ hook!(sendmsg: (socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t 
 hook!(vfork: () -> pid_t = fork_instead);
 hook!(_exit, _Exit, quick_exit: (status: c_int) -> ! = end);
 
+hook!(execve, execvpe:
+    (path: *const c_char, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int
+    = replace_with);
+hook!(execv, execvp: (path: *const c_char, arguments: *const *mut c_char) -> c_int = replace);
+hook!(fexecve:
+    (fd: c_int, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int
+    = replace_by);
+
 /// Has the C library tell of forks.
 pub(super) fn begin() {
     extern "C" fn before() {
@@ -92,6 +100,39 @@ unsafe fn send(
 unsafe fn fork_instead(_: unsafe extern "C" fn() -> pid_t) -> pid_t {
     // SAFETY: what a child of vfork(2) may do, one of fork(2) may do.
     unsafe { libc::fork() }
+}
+
+/// The threads of a program that is replaced are killed: none is to be within a call.
+unsafe fn replace_with(
+    real: unsafe extern "C" fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int,
+    path: *const c_char,
+    arguments: *const *mut c_char,
+    environment: *const *mut c_char,
+) -> c_int {
+    server::leave();
+    // SAFETY: the caller's arguments.
+    unsafe { real(path, arguments, environment) }
+}
+
+unsafe fn replace(
+    real: unsafe extern "C" fn(*const c_char, *const *mut c_char) -> c_int,
+    path: *const c_char,
+    arguments: *const *mut c_char,
+) -> c_int {
+    server::leave();
+    // SAFETY: the caller's arguments.
+    unsafe { real(path, arguments) }
+}
+
+unsafe fn replace_by(
+    real: unsafe extern "C" fn(c_int, *const *mut c_char, *const *mut c_char) -> c_int,
+    fd: c_int,
+    arguments: *const *mut c_char,
+    environment: *const *mut c_char,
+) -> c_int {
+    server::leave();
+    // SAFETY: the caller's arguments.
+    unsafe { real(fd, arguments, environment) }
 }
 
 unsafe fn end(real: End, status: c_int) -> ! {

@@ -20,7 +20,7 @@ mod hooked {
 
 type Signal = unsafe extern "C" fn(c_int, sighandler_t) -> sighandler_t;
 
-hook!(signal, bsd_signal: (number: c_int, handler: sighandler_t) -> sighandler_t = set);
+hook!(signal, bsd_signal, ssignal: (number: c_int, handler: sighandler_t) -> sighandler_t = set);
 hook!(__sysv_signal: (number: c_int, handler: sighandler_t) -> sighandler_t = set_once);
 
 unsafe fn set(_: Signal, number: c_int, handler: sighandler_t) -> sighandler_t {

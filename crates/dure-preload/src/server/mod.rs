@@ -23,11 +23,11 @@ use descriptors::Fence;
 use dure::run::{Order, Word};
 use dure::{Credentials, Mount, Volume};
 use dure_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use dure_sync::{Arc, thread};
+use dure_sync::{Arc, clock, thread};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 
 use crate::description::Description;
-use crate::{hooks, signals, slot, table};
+use crate::{hooks, mapped, signals, slot, table};
 
 /// The mount of the volume, while calls may use it. Written by the server before the program begins, and
 /// by what ends the short way.
@@ -36,6 +36,8 @@ static MOUNT: AtomicPtr<Mount> = AtomicPtr::new(std::ptr::null_mut());
 static PROGRAM: AtomicU32 = AtomicU32::new(0);
 /// Milliseconds between two looks whether the mount has users, at most.
 const LOOK_MAX_MS: u64 = 200;
+/// How long threads of a program that has ended or is replaced may take to be gone.
+const DYING: Duration = Duration::from_secs(2);
 /// Exit status of a program that did not begin.
 const NOT_BEGUN: i32 = 126;
 
@@ -83,6 +85,7 @@ pub(crate) fn begin() {
 }
 
 fn begin_server(order: &Order) -> Result<(), String> {
+    slot::begin().map_err(|error| format!("a page that children do not have: {error}"))?;
     let limit = descriptors::limit();
     let fence = Arc::new(Fence::begin());
     let job = (order.clone(), Arc::clone(&fence));
@@ -112,23 +115,34 @@ fn serve(order: &Order, fence: &Fence) {
     // SAFETY: its copy of the program's, which has its own.
     let mut socket = Socket(unsafe { OwnedFd::from_raw_fd(order.socket) }.into());
     socket.say(&Word::Ready);
+    let program = process::Program::of(PROGRAM.load(Ordering::Relaxed));
     process::wait_for_the_end_of_the_program();
     MOUNT.store(std::ptr::null_mut(), Ordering::SeqCst);
     // SAFETY: it was made above, and no call takes it from now on; those that are under way are
     // waited for before it is used.
     let mount = unsafe { Box::from_raw(mount) };
-    finish(&mut socket, order, (volume, *mount));
+    finish(&mut socket, order, &program, (volume, mount));
 }
 
 /// Unmounts and closes when the last user has left.
-fn finish(socket: &mut Socket, order: &Order, (volume, mut mount): (Volume, Mount)) {
+fn finish(
+    socket: &mut Socket,
+    order: &Order,
+    program: &process::Program,
+    (volume, mut mount): (Volume, Box<Mount>),
+) {
     let left = table::close();
-    let program = PROGRAM.load(Ordering::Relaxed);
-    if slot::wait_for_the_dead(|thread| process::is_dead(program, thread)) {
+    let process = PROGRAM.load(Ordering::Relaxed);
+    let begin = clock::monotonic_ns();
+    // The thread that replaces the program takes the number of the first one.
+    let is_over = || Duration::from_nanos(clock::monotonic_ns() - begin) > DYING;
+    if slot::wait_for_the_dead(|thread| process::is_dead(process, thread) || is_over()) {
         socket.say(&Word::Killed);
         process::end(1);
     }
     left.give_up();
+    // What replaces it uses the mount.
+    program.wait();
     mappings::unmap(mount.path());
     let mut pause = 1;
     while mount.unmount().is_err() {
@@ -162,7 +176,18 @@ pub(crate) fn opened(fd: RawFd, flags: i32) {
     if flags.intersects(OFlags::PATH | OFlags::DIRECTORY) {
         return;
     }
-    slot::inside(|| {
+    // One that was left there by a close that went by the hooks.
+    let before = table::take(fd);
+    let Some(_inside) = slot::Inside::other() else {
+        return;
+    };
+    drop(before);
+    take(fd, flags);
+}
+
+/// Finds the file of a descriptor.
+fn take(fd: RawFd, flags: OFlags) {
+    {
         // SAFETY: it is open: the program has not got it yet.
         let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
         // SAFETY: the server takes it back when no thread is within a call.
@@ -177,8 +202,31 @@ pub(crate) fn opened(fd: RawFd, flags: i32) {
         };
         let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
         let appends = flags.contains(OFlags::APPEND);
-        table::put(fd, Arc::new(Description::new(file, device, appends)));
-    });
+        let description = Arc::new(Description::new(file, device, appends));
+        if flags.contains(OFlags::DIRECT) {
+            description.becomes_mapped(descriptor);
+        }
+        table::put_inside(fd, description);
+    }
+}
+
+/// What `fd` leads to is about to be mapped, if it is a file of the volume.
+pub(crate) fn maps(fd: RawFd) {
+    let is_off = MOUNT.load(Ordering::Relaxed).is_null();
+    if fd < 0 || is_off || slot::is_inside() || !slot::is_of_program() {
+        return;
+    }
+    let Some(_inside) = slot::Inside::other() else {
+        return;
+    };
+    // SAFETY: what is not open is no file of the volume.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+    // SAFETY: the server takes it back when no thread is within a call.
+    let mount = unsafe { MOUNT.load(Ordering::SeqCst).as_ref() };
+    let file = mount.and_then(|mount| mount.file(descriptor, Credentials::root()).ok()?);
+    if let Some(file) = file {
+        mapped::begin(file.ino(), descriptor);
+    }
 }
 
 /// Whether a descriptor is one that calls of the library need.
@@ -203,13 +251,16 @@ pub(crate) fn our_descriptors() -> std::ops::Range<RawFd> {
 
 /// The program is about to end: calls that begin go to the kernel, and those under way are waited for.
 pub(crate) fn leave() {
-    let mount = MOUNT.swap(std::ptr::null_mut(), Ordering::SeqCst);
-    if mount.is_null() || !is_program() {
+    if !is_program() {
         return;
     }
-    let left = table::close();
-    slot::wait_for(|_| true);
-    slot::inside(|| left.give_up());
+    MOUNT.store(std::ptr::null_mut(), Ordering::SeqCst);
+    // An open that is under way may still enter a description.
+    for _ in 0..2 {
+        let left = table::close();
+        slot::wait_for(|_| true);
+        slot::inside(|| left.give_up());
+    }
 }
 
 /// In a forked child: all goes to the kernel.

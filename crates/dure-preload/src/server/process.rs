@@ -6,11 +6,13 @@
 //! is the server's, so that what that calls of the C library finds a thread. **On a crash** of the
 //! program the server goes on.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use dure_sync::atomic::{AtomicU32, Ordering};
 use dure_sync::{ProcessOnce, futex, thread, without_signals};
 use libc::{c_int, c_long, c_void};
+use rustix::process::{PidfdFlags, pidfd_open};
 
 /// 1, and 0 when the helper has ended.
 static ALIVE: AtomicU32 = AtomicU32::new(1);
@@ -94,7 +96,20 @@ fn help(body: Body) {
     if made < 0 {
         serves(Err("no process can be made for the volume".to_owned()));
     }
-    loop {
+    await_server();
+    // Without a server no call of the program ends, and nobody answers the mount.
+    let me = rustix::process::getpid();
+    let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+}
+
+/// Sleeps as long as the server lives, or the program never began. Touches no thread-local storage.
+fn await_server() {
+    while SERVER_ALIVE.load(Ordering::SeqCst) != 0 {
+        // The kernel wakes it as a word that processes share.
+        let shared = rustix::thread::futex::Flags::empty();
+        let _ = rustix::thread::futex::wait(&SERVER_ALIVE, shared, 1, None);
+    }
+    while STAGE.load(Ordering::SeqCst) != GOES_ON {
         rustix::event::pause();
     }
 }
@@ -137,6 +152,25 @@ pub(super) fn wait_for_the_end_of_the_program() {
         // The kernel wakes it as a word that processes share: not private.
         // SAFETY: the word is never freed; the call sleeps while it is 1.
         unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, 1, none) };
+    }
+}
+
+/// The process of the program, which lives on when it is replaced.
+pub(super) struct Program(Option<OwnedFd>);
+
+impl Program {
+    pub(super) fn of(process: u32) -> Program {
+        let process = rustix::process::Pid::from_raw(process.cast_signed());
+        let open = |process| pidfd_open(process, PidfdFlags::empty()).ok();
+        Program(process.and_then(open))
+    }
+
+    /// Waits until it has ended.
+    pub(super) fn wait(&self) {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let Some(program) = &self.0 else { return };
+        let mut ends = [PollFd::new(program, PollFlags::IN)];
+        while poll(&mut ends, None) != Ok(1) {}
     }
 }
 

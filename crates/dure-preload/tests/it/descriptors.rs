@@ -171,3 +171,28 @@ pub(crate) fn sizes() {
         Some(libc::EINVAL)
     );
 }
+
+/// Regression: the kernel copied as much as it knew of, nothing.
+#[test]
+fn copies_by_descriptor_are_whole() {
+    run("copies", 2);
+}
+
+pub(crate) fn copies() {
+    let file = with("from", "sown together");
+    let null = std::ptr::null_mut();
+    for (name, by_sendfile) in [("range", false), ("sent", true)] {
+        let to = with(name, "");
+        (&file).rewind().unwrap();
+        let (from, into) = (file.as_raw_fd(), to.as_raw_fd());
+        // SAFETY: open files, and no places.
+        let copied = unsafe {
+            match by_sendfile {
+                true => libc::sendfile(into, from, null, 100),
+                false => libc::copy_file_range(from, null, into, null, 100, 0),
+            }
+        };
+        assert_eq!(copied, 13, "{name}: {}", std::io::Error::last_os_error());
+        assert_eq!(std::fs::read(name).unwrap(), b"sown together");
+    }
+}

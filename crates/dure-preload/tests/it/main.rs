@@ -21,7 +21,7 @@ fn part() {
     let Some(part) = std::env::var_os(run::PART) else {
         return;
     };
-    let parts: [(&str, fn()); 13] = [
+    let parts: [(&str, fn()); 15] = [
         ("positions", positions::part),
         ("appends", positions::appends),
         ("vectors", positions::vectors),
@@ -30,6 +30,8 @@ fn part() {
         ("closes", descriptors::closes),
         ("streams", descriptors::streams),
         ("sizes", descriptors::sizes),
+        ("copies", descriptors::copies),
+        ("copied memory", positions::copied_memory),
         ("random", random::part),
         ("handlers", signals::part),
         ("threads", signals::threads),

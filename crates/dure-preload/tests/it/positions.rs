@@ -127,3 +127,29 @@ pub(crate) fn children() {
     let named = Command::new("cat").arg("shared").output().unwrap();
     assert_eq!(named.stdout, b"0123AB6789");
 }
+
+/// Regression: a child that no handler of the C library heard of used its copy of the volume.
+#[test]
+fn a_child_with_a_copy_of_the_memory_uses_the_mount() {
+    run("copied memory", 2);
+}
+
+pub(crate) fn copied_memory() {
+    let file = open("copied");
+    file.write_all_at(b"0", 0).unwrap();
+    // SAFETY: as fork(2); the child makes one call, which takes no lock, and ends.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    if child == 0 {
+        let written = file.write_at(b"1", 1).is_ok_and(|count| count == 1);
+        // SAFETY: ends the child.
+        unsafe { libc::syscall(libc::SYS_exit_group, i32::from(!written)) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for the child.
+    unsafe { libc::waitpid(i32::try_from(child).unwrap(), &raw mut status, 0) };
+    assert_eq!(status, 0);
+    // It is here because the child has told the server.
+    let mut both = [0; 2];
+    file.read_exact_at(&mut both, 0).unwrap();
+    assert_eq!(&both, b"01");
+}

@@ -440,11 +440,7 @@ impl File {
     /// # Errors
     /// Those of the device; the data stays dirty, and the error is given again.
     pub fn sync_all(&self) -> Result<()> {
-        let fs = &self.0.origin.shared().fs;
-        self.told(
-            "sync",
-            fs.fsync(&self.0.inode, SyncScope::All).map_err(Cause::from),
-        )
+        self.sync(SyncScope::All)
     }
 
     /// Makes content durable, and what is needed to read it (`fdatasync`).
@@ -452,11 +448,12 @@ impl File {
     /// # Errors
     /// Those of the device; the data stays dirty, and the error is given again.
     pub fn sync_data(&self) -> Result<()> {
-        let fs = &self.0.origin.shared().fs;
-        self.told(
-            "sync",
-            fs.fsync(&self.0.inode, SyncScope::Data)
-                .map_err(Cause::from),
-        )
+        self.sync(SyncScope::Data)
+    }
+
+    fn sync(&self, scope: SyncScope) -> Result<()> {
+        let shared = self.0.origin.shared();
+        let synced = shared.fsync(&self.0.inode, scope);
+        self.told("sync", synced.map_err(Cause::from))
     }
 }

@@ -56,8 +56,9 @@ pub(super) fn kind(program: &Path) -> Program {
             [b'#', b'!', line @ ..] => program = interpreter(line),
             [0x7f, b'E', b'L', b'F', ..] => {
                 return match names_loader(&file) {
+                    Some(true) => Program::Loads,
                     Some(false) => Program::LoadsNothing("linked statically"),
-                    _ => Program::Loads,
+                    None => Program::LoadsNothing("no program of 64 bits"),
                 };
             }
             _ => break,
@@ -142,9 +143,8 @@ mod tests {
         assert_eq!(kind(&path), Program::LoadsNothing("linked statically"));
         let (_folder, path) = made(&elf(&[3]), 0o4755);
         assert!(matches!(kind(&path), Program::LoadsNothing(_)));
-        // Cut short, or no program: the system says so.
-        let (_folder, path) = made(&elf(&[3])[..80], 0o755);
-        assert_eq!(kind(&path), Program::Loads);
+        let (_folder, path) = made(&elf(&[3])[..40], 0o755);
+        assert_eq!(kind(&path), Program::LoadsNothing("no program of 64 bits"));
         assert_eq!(kind(Path::new("/none")), Program::Loads);
     }
 
