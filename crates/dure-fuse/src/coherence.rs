@@ -234,6 +234,18 @@ impl Coherence {
         }
     }
 
+    /// Before everything is made durable: the same of all files.
+    pub fn settle_all(&self) {
+        let opens = self.opens.read();
+        let stored = |opened: &&Opened| opened.cached && opened.writers > 0;
+        let stored = opens.nodes.values().filter(stored);
+        let inodes: Vec<_> = stored.map(|opened| opened.inode.clone()).collect();
+        drop(opens);
+        for inode in inodes {
+            self.drop_pages(&inode, 0..u64::MAX);
+        }
+    }
+
     /// After `bytes` of a file were changed: has the kernel drop what is mapped of them.
     pub fn changed(&self, inode: &InodeRef, bytes: Range<u64>) {
         if self.has_pages(inode, |_| true) {

@@ -312,6 +312,9 @@ impl Volume {
     /// # Errors
     /// Those of the device.
     pub fn sync(&self) -> Result<()> {
+        if let Some(coherence) = self.0.coherence() {
+            coherence.settle_all();
+        }
         self.0.fs.sync().during("sync")
     }
 

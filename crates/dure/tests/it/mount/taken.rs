@@ -64,46 +64,92 @@ fn what_is_taken_appends_if_the_descriptor_does() {
     both.end();
 }
 
+/// A volume with the file `f` of four bytes, synced, and its mount.
+struct Cut {
+    folder: tempfile::TempDir,
+    volume: dure::Volume,
+    mount: dure::Mount,
+}
+
+impl Cut {
+    fn new() -> Option<Cut> {
+        let folder = tempfile::tempdir().unwrap();
+        let options = dure::CreateOptions {
+            image_bytes: Some(32 << 20),
+            ..dure::CreateOptions::default()
+        };
+        let volume = dure::Volume::create(folder.path().join("v"), &options).unwrap();
+        let owner = Some(super::own_uid());
+        volume.root().chown("/", owner, None).unwrap();
+        let directory = folder.path().join("m");
+        fs::create_dir_all(&directory).unwrap();
+        let mount = super::mounted(volume.mount(&directory))?;
+        fs::write(directory.join("f"), b"----").unwrap();
+        volume.sync().unwrap();
+        Some(Cut {
+            folder,
+            volume,
+            mount,
+        })
+    }
+
+    fn open(&self, flags: OFlags) -> fs::File {
+        let mut options = fs::File::options();
+        options.read(true).write(true).custom_flags(raw(flags));
+        options.open(self.folder.path().join("m/f")).unwrap()
+    }
+
+    /// The file after a power cut now.
+    fn remains(&self) -> Vec<u8> {
+        let copy = self.folder.path().join("copy");
+        fs::copy(self.folder.path().join("v"), &copy).unwrap();
+        let after = dure::Volume::open(&copy, dure::MountOptions::default()).unwrap();
+        after.root().read("f").unwrap()
+    }
+
+    fn end(mut self) {
+        self.mount.unmount().unwrap();
+        self.volume.close().unwrap();
+    }
+}
+
 /// Power fails after a write by what was taken of a descriptor with `O_SYNC`, `O_DSYNC` or neither.
 #[test]
 fn writes_are_durable_if_those_of_the_descriptor_are() {
-    let folder = tempfile::tempdir().unwrap();
-    let (image, copy) = (folder.path().join("v"), folder.path().join("copy"));
     for (flags, durable) in [
         (OFlags::empty(), false),
         (OFlags::DSYNC, true),
         (OFlags::SYNC, true),
     ] {
-        let _ = fs::remove_file(&image);
-        let options = dure::CreateOptions {
-            image_bytes: Some(32 << 20),
-            ..dure::CreateOptions::default()
-        };
-        let volume = dure::Volume::create(&image, &options).unwrap();
-        volume
-            .root()
-            .chown("/", Some(super::own_uid()), None)
-            .unwrap();
-        let directory = folder.path().join("m");
-        fs::create_dir_all(&directory).unwrap();
-        let Some(mut mount) = super::mounted(volume.mount(&directory)) else {
-            return;
-        };
-        fs::write(directory.join("f"), b"----").unwrap();
-        volume.sync().unwrap();
-        let opened = fs::File::options()
-            .write(true)
-            .custom_flags(raw(flags))
-            .open(directory.join("f"));
+        let Some(cut) = Cut::new() else { return };
+        let opened = cut.open(flags);
         let caller = Credentials::of_process();
-        let file = mount.file(opened.unwrap().as_fd(), caller);
+        let file = cut.mount.file(opened.as_fd(), caller);
         file.unwrap().unwrap().write_all_at(b"sown", 0).unwrap();
-        fs::copy(&image, &copy).unwrap();
-        let after = dure::Volume::open(&copy, dure::MountOptions::default()).unwrap();
-        let found = after.root().read("f").unwrap();
-        assert_eq!(found == b"sown", durable, "{flags:?}");
-        mount.unmount().unwrap();
-        volume.close().unwrap();
+        drop(opened);
+        assert_eq!(cut.remains() == b"sown", durable, "{flags:?}");
+        cut.end();
+    }
+}
+
+/// Regression: what stood in mappings of the mount only was no part of a sync by the library.
+#[test]
+fn a_sync_of_the_library_has_what_is_mapped() {
+    let file = |cut: &Cut| cut.volume.root().open("/f").unwrap();
+    let syncs: [&dyn Fn(&Cut); 3] = [
+        &|cut| file(cut).sync_all().unwrap(),
+        &|cut| file(cut).sync_data().unwrap(),
+        &|cut| cut.volume.sync().unwrap(),
+    ];
+    for sync in syncs {
+        let Some(cut) = Cut::new() else { return };
+        let opened = cut.open(OFlags::empty());
+        let mapping = super::Mapping::new(&opened, 4);
+        mapping.set(0, b's');
+        sync(&cut);
+        assert_eq!(cut.remains(), b"s---");
+        drop((mapping, opened));
+        cut.end();
     }
 }
 
