@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-use crate::{Mount, Volume};
+use crate::{Mount, MountOptions, Volume};
 
 /// Names in the environment.
 const NAMES: [&str; 5] = [
@@ -34,7 +34,7 @@ pub struct Order {
     pub at: PathBuf,
     /// Whether the program begins in it; otherwise where it was called from.
     pub begins_inside: bool,
-    /// Options of [`crate::mount_options`].
+    /// Options of [`mount_options`].
     pub options: String,
     /// Where words are written; open in the program.
     pub socket: RawFd,
@@ -61,7 +61,7 @@ impl Order {
     /// # Errors
     /// In words.
     pub fn carry_out(&self) -> std::result::Result<(Volume, Mount), String> {
-        let options = crate::mount_options(&self.options)?;
+        let options = mount_options(&self.options)?;
         let volume = Volume::open_all(&self.volume, options).map_err(|error| error.to_string())?;
         let mount = volume.mount(&self.at).map_err(|error| error.to_string())?;
         Ok((volume, mount))
@@ -82,6 +82,14 @@ impl Order {
         };
         Some((order, &NAMES))
     }
+}
+
+/// Options of [`crate::mount_options`], with the cache that a mount has unless they say another.
+///
+/// # Errors
+/// What is wrong with a word.
+pub fn mount_options(words: &str) -> std::result::Result<MountOptions, String> {
+    crate::mount_options(&format!("cache={},{words}", crate::quarter_of_memory()))
 }
 
 /// The value of `LD_PRELOAD` without the first library, which is the one that reads this.

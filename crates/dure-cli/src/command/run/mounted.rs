@@ -13,7 +13,7 @@ const LOOKS: Duration = Duration::from_millis(50);
 
 pub(super) fn run(plan: &Plan) -> Result<Outcome> {
     let place = || plan.volume.display().to_string();
-    let options = dure::mount_options(&plan.args.options).map_err(anyhow::Error::msg)?;
+    let options = dure::run::mount_options(&plan.args.options).map_err(anyhow::Error::msg)?;
     let volume = dure::Volume::open(&plan.volume, options)?;
     let mut mount = volume.mount(&plan.at)?;
     let mut command = plan.command();
