@@ -2,22 +2,17 @@
 
 use std::slice;
 
-use libc::{c_int, c_void, iovec, off64_t, size_t, ssize_t, stat};
+use libc::{c_int, c_void, off64_t, size_t, ssize_t, stat};
 
 use super::{borrowed, hook, in_c, refuse};
 use crate::description::Answer;
 use crate::table::{self, How};
 
 /// What Linux reads or writes in one call at most.
-const MOST: usize = 0x7fff_f000;
-/// Parts of a vector at most.
-const PARTS: c_int = 1024;
+pub(super) const MOST: usize = 0x7fff_f000;
 
 type Move = unsafe extern "C" fn(c_int, *mut c_void, size_t) -> ssize_t;
 type MoveAt = unsafe extern "C" fn(c_int, *mut c_void, size_t, off64_t) -> ssize_t;
-type Vector = unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t;
-type VectorAt = unsafe extern "C" fn(c_int, *const iovec, c_int, off64_t) -> ssize_t;
-type VectorFor = unsafe extern "C" fn(c_int, *const iovec, c_int, off64_t, c_int) -> ssize_t;
 type Of = unsafe extern "C" fn(c_int) -> c_int;
 
 hook!(read: (fd: c_int, to: *mut c_void, count: size_t) -> ssize_t = read_);
@@ -30,18 +25,6 @@ hook!(__pread_chk, __pread64_chk:
     = read_at_checked);
 hook!(pwrite, pwrite64:
     (fd: c_int, from: *mut c_void, count: size_t, offset: off64_t) -> ssize_t = write_at);
-hook!(readv: (fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = read_parts);
-hook!(writev: (fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = write_parts);
-hook!(preadv, preadv64:
-    (fd: c_int, parts: *const iovec, count: c_int, offset: off64_t) -> ssize_t = read_parts_at);
-hook!(pwritev, pwritev64:
-    (fd: c_int, parts: *const iovec, count: c_int, offset: off64_t) -> ssize_t = write_parts_at);
-hook!(preadv2, preadv64v2:
-    (fd: c_int, parts: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
-    = read_parts_for);
-hook!(pwritev2, pwritev64v2:
-    (fd: c_int, parts: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
-    = write_parts_for);
 hook!(fsync: (fd: c_int) -> c_int = sync);
 hook!(fdatasync: (fd: c_int) -> c_int = sync_data);
 hook!(ftruncate, ftruncate64: (fd: c_int, len: off64_t) -> c_int = truncate);
@@ -49,56 +32,20 @@ hook!(lseek, lseek64: (fd: c_int, offset: off64_t, whence: c_int) -> off64_t = s
 hook!(fstat, fstat64: (fd: c_int, to: *mut stat) -> c_int = attributes);
 
 /// Memory of a caller that is read from. Nothing and what cannot be memory are the kernel's.
-unsafe fn source<'a>(from: *const c_void, count: size_t) -> Option<&'a [u8]> {
+pub(super) unsafe fn source<'a>(from: *const c_void, count: size_t) -> Option<&'a [u8]> {
     let usable = !from.is_null() && (1..=MOST).contains(&count);
     // SAFETY: the caller says that so many bytes are there.
     usable.then(|| unsafe { slice::from_raw_parts(from.cast(), count) })
 }
 
 /// Memory of a caller that is written to.
-unsafe fn target<'a>(to: *mut c_void, count: size_t) -> Option<&'a mut [u8]> {
+pub(super) unsafe fn target<'a>(to: *mut c_void, count: size_t) -> Option<&'a mut [u8]> {
     let usable = !to.is_null() && (1..=MOST).contains(&count);
     // SAFETY: the caller says that so many bytes are there.
     usable.then(|| unsafe { slice::from_raw_parts_mut(to.cast(), count) })
 }
 
-/// The parts of a vector.
-unsafe fn parts<'a>(parts: *const iovec, count: c_int) -> Option<&'a [iovec]> {
-    let usable = !parts.is_null() && (1..=PARTS).contains(&count);
-    // SAFETY: the caller says that so many are there.
-    usable.then(|| unsafe { slice::from_raw_parts(parts, usize::try_from(count).unwrap_or(0)) })
-}
-
-/// All that the parts have, in order: a write of several is one.
-unsafe fn gather(parts: &[iovec]) -> Option<Vec<u8>> {
-    let len = parts
-        .iter()
-        .try_fold(0_usize, |sum, part| sum.checked_add(part.iov_len))?;
-    if !(1..=MOST).contains(&len) {
-        return None;
-    }
-    let mut all = Vec::with_capacity(len);
-    for part in parts.iter().filter(|part| part.iov_len > 0) {
-        // SAFETY: as for the parts.
-        all.extend_from_slice(unsafe { source(part.iov_base, part.iov_len) }?);
-    }
-    Some(all)
-}
-
-/// Fills the parts, in order.
-unsafe fn scatter(bytes: &[u8], parts: &[iovec]) {
-    let mut rest = bytes;
-    for part in parts {
-        let (now, later) = rest.split_at(part.iov_len.min(rest.len()));
-        // SAFETY: as for the parts.
-        if let Some(to) = unsafe { target(part.iov_base, now.len()) } {
-            to.copy_from_slice(now);
-        }
-        rest = later;
-    }
-}
-
-fn offset_of(offset: off64_t) -> Option<u64> {
+pub(super) fn offset_of(offset: off64_t) -> Option<u64> {
     u64::try_from(offset).ok()
 }
 
@@ -198,139 +145,6 @@ unsafe fn write_at(
     });
     // SAFETY: the caller's arguments.
     done.map_or_else(|| unsafe { real(fd, from, count, offset) }, in_c)
-}
-
-unsafe fn read_parts(real: Vector, fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: the caller's memory.
-    let done = unsafe { read_vector(fd, vector, count, None) };
-    // SAFETY: the caller's arguments.
-    done.map_or_else(|| unsafe { real(fd, vector, count) }, in_c)
-}
-
-unsafe fn read_parts_at(
-    real: VectorAt,
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off64_t,
-) -> ssize_t {
-    let done = offset_of(offset)
-        // SAFETY: the caller's memory.
-        .and_then(|offset| unsafe { read_vector(fd, vector, count, Some(offset)) });
-    // SAFETY: the caller's arguments.
-    done.map_or_else(|| unsafe { real(fd, vector, count, offset) }, in_c)
-}
-
-unsafe fn read_parts_for(
-    real: VectorFor,
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off64_t,
-    flags: c_int,
-) -> ssize_t {
-    let done = match (flags, offset) {
-        // SAFETY: the caller's memory.
-        (0, -1) => unsafe { read_vector(fd, vector, count, None) },
-        (0, _) => offset_of(offset)
-            // SAFETY: the caller's memory.
-            .and_then(|offset| unsafe { read_vector(fd, vector, count, Some(offset)) }),
-        _ => None,
-    };
-    // SAFETY: the caller's arguments.
-    done.map_or_else(|| unsafe { real(fd, vector, count, offset, flags) }, in_c)
-}
-
-/// Reads into several places at an offset, or at the position: in one read, so that no write comes
-/// between.
-unsafe fn read_vector(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: Option<u64>,
-) -> Option<Answer> {
-    // SAFETY: the caller's memory.
-    let vector = unsafe { parts(vector, count) }?;
-    let len = vector
-        .iter()
-        .try_fold(0_usize, |sum, part| sum.checked_add(part.iov_len))?;
-    if !(1..=MOST).contains(&len) {
-        return None;
-    }
-    table::with(fd, |description| {
-        let mut all = vec![0; len];
-        let read = match offset {
-            Some(offset) => How::Short(description.read_at(&mut all, offset)),
-            None => description.read(borrowed(fd), &mut all),
-        };
-        if let How::Short(Ok(count)) = read {
-            // SAFETY: the caller's memory.
-            unsafe { scatter(&all[..count], vector) };
-        }
-        read
-    })
-}
-
-unsafe fn write_parts(real: Vector, fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: the caller's memory.
-    let done = unsafe { write_vector(fd, vector, count, None) };
-    // SAFETY: the caller's arguments.
-    done.map_or_else(|| unsafe { real(fd, vector, count) }, in_c)
-}
-
-unsafe fn write_parts_at(
-    real: VectorAt,
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off64_t,
-) -> ssize_t {
-    let done = offset_of(offset)
-        // SAFETY: the caller's memory.
-        .and_then(|offset| unsafe { write_vector(fd, vector, count, Some(offset)) });
-    // SAFETY: the caller's arguments.
-    done.map_or_else(|| unsafe { real(fd, vector, count, offset) }, in_c)
-}
-
-unsafe fn write_parts_for(
-    real: VectorFor,
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off64_t,
-    flags: c_int,
-) -> ssize_t {
-    let done = match (flags, offset) {
-        // SAFETY: the caller's memory.
-        (0, -1) => unsafe { write_vector(fd, vector, count, None) },
-        (0, _) => offset_of(offset)
-            // SAFETY: the caller's memory.
-            .and_then(|offset| unsafe { write_vector(fd, vector, count, Some(offset)) }),
-        _ => None,
-    };
-    // SAFETY: the caller's arguments.
-    done.map_or_else(|| unsafe { real(fd, vector, count, offset, flags) }, in_c)
-}
-
-/// Writes from several places at an offset, or at the position.
-unsafe fn write_vector(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: Option<u64>,
-) -> Option<Answer> {
-    // SAFETY: the caller's memory.
-    let vector = unsafe { parts(vector, count) }?;
-    table::with(fd, |description| {
-        // SAFETY: the caller's memory.
-        let Some(all) = (unsafe { gather(vector) }) else {
-            return How::Long;
-        };
-        match offset {
-            Some(offset) => How::Short(description.write_at(borrowed(fd), &all, offset)),
-            None => description.write(borrowed(fd), &all),
-        }
-    })
 }
 
 unsafe fn sync(real: Of, fd: c_int) -> c_int {

@@ -11,6 +11,7 @@ mod content;
 mod mapping;
 mod open;
 mod signal;
+mod vectors;
 
 use std::os::fd::RawFd;
 
