@@ -151,7 +151,7 @@ pub(super) const PAGES: &[Page] = &[
             ("In the root of the volume", "dure run v.img -- ls -l"),
             (
                 "Where you are, with the volume on a directory",
-                "dure run v.img:/mnt -- dd if=/dev/zero of=/mnt/zeroes bs=4k count=1000",
+                "dure run v.img:dir -- dd if=/dev/zero of=dir/zeroes bs=4k count=1000",
             ),
         ],
         RUN,
