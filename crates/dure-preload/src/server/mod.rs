@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use descriptors::Fence;
 use dure::run::{Order, Word};
-use dure::{Credentials, Mount, Volume};
+use dure::{Credentials, File, Mount, Volume};
 use dure_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dure_sync::{Arc, clock, thread};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
@@ -185,29 +185,33 @@ pub(crate) fn opened(fd: RawFd, flags: i32) {
     take(fd, flags);
 }
 
-/// Finds the file of a descriptor.
+/// Gives a descriptor that was just opened its description.
 fn take(fd: RawFd, flags: OFlags) {
-    {
-        // SAFETY: it is open: the program has not got it yet.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
-        // SAFETY: the server takes it back when no thread is within a call.
-        let mount = unsafe { MOUNT.load(Ordering::SeqCst).as_ref() };
-        let caller = Credentials::of_process();
-        // What goes wrong here the kernel says of the next call.
-        let file = mount.and_then(|mount| mount.file(descriptor, caller).ok()?);
-        let Some(file) = file else { return };
-        let how = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
-        let Ok(found) = rustix::fs::statx(descriptor, "", how, StatxFlags::TYPE) else {
-            return;
-        };
-        let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
-        let appends = flags.contains(OFlags::APPEND);
-        let description = Arc::new(Description::new(file, device, appends));
-        if flags.contains(OFlags::DIRECT) {
-            description.becomes_mapped(descriptor);
-        }
-        table::put_inside(fd, description);
+    // SAFETY: it is open: the program has not got it yet.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
+    // What goes wrong here the kernel says of the next call.
+    let Some(file) = file_of(descriptor, Credentials::of_process()) else {
+        return;
+    };
+    let how = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+    let Ok(found) = rustix::fs::statx(descriptor, "", how, StatxFlags::TYPE) else {
+        return;
+    };
+    let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+    let appends = flags.contains(OFlags::APPEND);
+    let description = Arc::new(Description::new(file, device, appends));
+    if flags.contains(OFlags::DIRECT) {
+        // It may be read by aio, which ends where the kernel takes the end to be.
+        description.becomes_mapped(descriptor);
     }
+    table::put_inside(fd, description);
+}
+
+/// The library's file, by a thread that is inside.
+fn file_of(descriptor: BorrowedFd<'_>, caller: Credentials) -> Option<File> {
+    // SAFETY: the server takes it back when no thread is within a call.
+    let mount = unsafe { MOUNT.load(Ordering::SeqCst).as_ref() }?;
+    mount.file(descriptor, caller).ok()?
 }
 
 /// What `fd` leads to is about to be mapped, if it is a file of the volume.
@@ -221,10 +225,7 @@ pub(crate) fn maps(fd: RawFd) {
     };
     // SAFETY: what is not open is no file of the volume.
     let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
-    // SAFETY: the server takes it back when no thread is within a call.
-    let mount = unsafe { MOUNT.load(Ordering::SeqCst).as_ref() };
-    let file = mount.and_then(|mount| mount.file(descriptor, Credentials::root()).ok()?);
-    if let Some(file) = file {
+    if let Some(file) = file_of(descriptor, Credentials::root()) {
         mapped::begin(file.ino(), descriptor);
     }
 }
