@@ -67,6 +67,13 @@ impl Place {
     }
 }
 
+impl Drop for Place {
+    /// As `dure run` does where the server has ended without.
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.mount(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
 /// A part that runs.
 pub(crate) struct Running {
     pub(crate) child: Child,
