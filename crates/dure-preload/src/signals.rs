@@ -17,9 +17,10 @@ use crate::slot;
 /// Signals have numbers below.
 const SIGNALS: usize = 65;
 
-/// What the program wants done with a signal.
+/// What the program wants done with a signal that it handles.
 struct Wanted {
-    /// Its handler, or `SIG_DFL`. Written before ours is set, which the kernel orders: Relaxed.
+    /// Its last handler: a signal that came before it was taken back may be on its way. Written before
+    /// ours is set, which the kernel orders: Relaxed.
     handler: AtomicUsize,
     flags: AtomicU32,
 }
@@ -68,10 +69,16 @@ fn ends(signal: c_int) -> bool {
     ) && !is_left(signal)
 }
 
-/// Ours.
-fn ours() -> usize {
-    let ours: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = came;
-    ours as usize
+type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
+/// Ours, before one of the program's.
+fn before_its() -> usize {
+    came as Handler as usize
+}
+
+/// Ours, before the end of the program.
+fn before_its_end() -> usize {
+    ends_it as Handler as usize
 }
 
 /// From now on a signal that ends the program does so outside of calls.
@@ -97,13 +104,14 @@ pub(crate) fn begin(real: Sigaction) {
 
 /// The action with our handler.
 fn instead(action: &sigaction) -> sigaction {
-    let mut ours_now = *action;
-    ours_now.sa_sigaction = ours();
-    ours_now.sa_flags = (action.sa_flags | libc::SA_SIGINFO) & !libc::SA_RESETHAND;
+    let mut ours = *action;
+    ours.sa_sigaction = before_its();
+    ours.sa_flags = (action.sa_flags | libc::SA_SIGINFO) & !libc::SA_RESETHAND;
     if action.sa_sigaction == libc::SIG_DFL {
-        ours_now.sa_flags |= libc::SA_RESTART | libc::SA_ONSTACK;
+        ours.sa_sigaction = before_its_end();
+        ours.sa_flags |= libc::SA_RESTART | libc::SA_ONSTACK;
     }
-    ours_now
+    ours
 }
 
 /// `sigaction(2)`.
@@ -133,17 +141,16 @@ pub(crate) unsafe fn set(
         }
         Some(new) => {
             // A handler that the program was told before it could ask.
-            let new = match new.sa_sigaction == ours() {
-                true => &sigaction {
-                    sa_sigaction: before.0,
-                    ..*new
-                },
-                false => new,
-            };
+            let mut new = *new;
+            if new.sa_sigaction == before_its() {
+                new.sa_sigaction = before.0;
+            } else if new.sa_sigaction == before_its_end() {
+                new.sa_sigaction = libc::SIG_DFL;
+            }
             let handles = new.sa_sigaction != libc::SIG_IGN
                 && (new.sa_sigaction != libc::SIG_DFL || ends(signal));
-            let action = if handles { instead(new) } else { *new };
-            if handles {
+            let action = if handles { instead(&new) } else { new };
+            if handles && new.sa_sigaction != libc::SIG_DFL {
                 wanted.handler.store(new.sa_sigaction, Ordering::Relaxed);
                 wanted
                     .flags
@@ -156,14 +163,26 @@ pub(crate) unsafe fn set(
     // SAFETY: null, or written by the call if it has succeeded.
     if let Some(old) = unsafe { old.as_mut() }
         && done == 0
-        && old.sa_sigaction == ours()
     {
-        (old.sa_sigaction, old.sa_flags) = before;
+        if old.sa_sigaction == before_its() {
+            (old.sa_sigaction, old.sa_flags) = before;
+        } else if old.sa_sigaction == before_its_end() {
+            (old.sa_sigaction, old.sa_flags) = (libc::SIG_DFL, 0);
+        }
     }
     done
 }
 
-/// Our handler.
+/// Ends the program, outside of calls.
+extern "C" fn ends_it(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    if slot::defer(signal.cast_unsigned()) {
+        come_again(signal, info, context);
+    } else {
+        end_by(signal);
+    }
+}
+
+/// Calls the program's handler, outside of calls.
 extern "C" fn came(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     if slot::defer(signal.cast_unsigned()) {
         come_again(signal, info, context);
@@ -172,16 +191,24 @@ extern "C" fn came(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(wanted) = wanted(signal) else { return };
     let handler = wanted.handler.load(Ordering::Relaxed);
     if wanted.flags.load(Ordering::Relaxed) & libc::SA_RESETHAND.cast_unsigned() != 0 {
-        wanted.handler.store(libc::SIG_DFL, Ordering::Relaxed);
-        wanted.flags.store(0, Ordering::Relaxed);
-    }
-    if handler == libc::SIG_DFL {
-        return end_by(signal);
+        take_back(signal);
     }
     // SAFETY: a handler that the program has set; one that takes the number only finds no more.
-    let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) =
-        unsafe { std::mem::transmute(handler) };
+    let handler: Handler = unsafe { std::mem::transmute(handler) };
     handler(signal, info, context);
+}
+
+/// A handler was for one signal.
+fn take_back(signal: c_int) {
+    // SAFETY: zeroes are an action: the default one.
+    let default = unsafe { MaybeUninit::<sigaction>::zeroed().assume_init() };
+    let action = if ends(signal) {
+        instead(&default)
+    } else {
+        default
+    };
+    // SAFETY: an action for a signal that has a handler.
+    unsafe { crate::hooks::REAL_SIGACTION.get()(signal, &raw const action, std::ptr::null_mut()) };
 }
 
 /// Blocks a signal in the interrupted thread, and sends it to it again.
