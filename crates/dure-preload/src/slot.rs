@@ -261,7 +261,7 @@ pub(crate) fn is_inside() -> bool {
     known().is_some_and(|slot| slot.uses.load(Ordering::Relaxed) != NOTHING)
 }
 
-/// Waits until no other thread uses a descriptor for which `of` holds, or something else.
+/// Waits until no other thread is within a call whose use `of` names: a descriptor and 1, or [`OTHER`].
 pub(crate) fn wait_for(of: impl Fn(u32) -> bool) {
     let me = known().map(std::ptr::from_ref);
     for slot in used() {
@@ -307,10 +307,7 @@ pub(crate) fn calls() -> dure::run::Calls {
     calls
 }
 
-/// In a forked child: it has one thread, and this is its only use of slots.
-pub(crate) fn forget_others() {
+/// In a forked child: without a slot its one thread leaves everything to the kernel.
+pub(crate) fn forget() {
     MINE.set(Mine::None);
-    for slot in used() {
-        slot.uses.store(NOTHING, Ordering::Relaxed);
-    }
 }

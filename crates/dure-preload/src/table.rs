@@ -1,9 +1,9 @@
 //! The description behind each descriptor of the program.
 //!
 //! **Structure.** A pointer for each number, to a counted reference; null: the kernel has the call.
-//! **Invariants.** The table owns what its pointers lead to. One is taken out before the descriptor is closed, and
-//! given up when no thread uses it any more ([`crate::slot`]). **On a crash** of the program the
-//! server gives up what is left.
+//! **Invariants.** The table owns what its pointers lead to. One is taken out before the descriptor is
+//! closed, and given up when no thread uses it any more ([`crate::slot`]). **On a crash** of the program
+//! the server gives up what is left.
 
 use std::ops::RangeInclusive;
 
@@ -174,15 +174,6 @@ impl Left {
         for old in self.0 {
             // SAFETY: it was the table's own, and no call has it any more.
             drop(unsafe { Box::from_raw(old) });
-        }
-    }
-}
-
-/// In a forked child: descriptions are its parent's.
-pub(crate) fn forget() {
-    for fd in numbers(0..=u32::MAX) {
-        if let Some((_, place)) = place(fd) {
-            place.store(std::ptr::null_mut(), Ordering::Relaxed);
         }
     }
 }

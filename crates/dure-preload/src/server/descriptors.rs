@@ -4,12 +4,13 @@
 //! the program must have tables of their own: a program that closes all it knows, or is replaced, must
 //! not take the server's with it. **Structure.** While it opens, the server shares the table of the
 //! program, whose low numbers are filled ([`Fence`]), so that all that is opened gets high ones. Then
-//! the program leaves with a copy of the table ([`Fence::part`]), in which everything has the same number, and
-//! each side closes what is the other's. **Invariants.** No number below the fence is one of the
-//! library's; the program's copies are closed by `exec` and in children. **On a crash** nothing is kept.
+//! the program leaves with a copy of the table ([`Fence::part`]), in which everything has the same
+//! number, and each side closes what is the other's. **Invariants.** No number below the fence is one of
+//! the library's; the program's copies are closed by `exec` and in children. **On a crash** nothing is
+//! kept.
 
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
 
 use dure_sync::atomic::{AtomicU32, Ordering};
 use rustix::fs::{Mode, OFlags};
@@ -17,8 +18,6 @@ use rustix::process::{Resource, Rlimit};
 
 /// The fence, where the program may open as many files.
 const FENCE: RawFd = 1024;
-/// How many numbers from the fence on may be the library's.
-const PASSED_ON_MAX: RawFd = 4096;
 
 /// First and end of the numbers that were passed on to the program. Written before it begins.
 static PASSED_ON: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
@@ -34,9 +33,11 @@ fn close(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
-fn is_open(fd: RawFd) -> bool {
-    // SAFETY: it asks whether it is open.
-    rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_ok()
+/// The greatest number that is open, and 1.
+fn end_of_open() -> std::io::Result<RawFd> {
+    let names = std::fs::read_dir("/proc/self/fd")?.filter_map(Result::ok);
+    let numbers = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
+    Ok(numbers.max().unwrap_or(0) + 1)
 }
 
 /// In a forked child: it uses none.
@@ -114,12 +115,8 @@ impl Fence {
         let parted = unsafe { unshare_unsafe(UnshareFlags::FILES) };
         parted.map_err(|error| format!("a table of descriptors for the program: {error}"))?;
         self.end();
-        let start = self.number;
-        let mut end = start;
-        for fd in (start..start + PASSED_ON_MAX).filter(|fd| is_open(*fd)) {
-            end = fd + 1;
-        }
-        PASSED_ON[0].store(start.cast_unsigned(), Ordering::Relaxed);
+        let end = end_of_open().map_err(|error| format!("/proc/self/fd: {error}"))?;
+        PASSED_ON[0].store(self.number.cast_unsigned(), Ordering::Relaxed);
         PASSED_ON[1].store(end.cast_unsigned(), Ordering::Relaxed);
         Ok(())
     }

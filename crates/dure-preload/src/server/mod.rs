@@ -266,8 +266,6 @@ pub(crate) fn leave() {
 
 /// In a forked child: all goes to the kernel.
 pub(crate) fn forget() {
-    MOUNT.store(std::ptr::null_mut(), Ordering::Relaxed);
-    table::forget();
-    slot::forget_others();
+    slot::forget();
     descriptors::close_passed_on();
 }

@@ -17,7 +17,7 @@ use super::{Outcome, Plan};
 
 /// The library.
 const LIBRARY: &str = "libdure_preload.so";
-/// Where it is, seen from the folder of this program.
+/// Where it is, seen from the folder of this program: installed, or made by cargo.
 const FOLDERS: [&str; 3] = ["../lib/dure", "deps", "."];
 
 fn library() -> Result<PathBuf> {
@@ -37,7 +37,7 @@ fn library() -> Result<PathBuf> {
 pub(super) fn run(plan: &Plan) -> Result<Outcome> {
     let (mine, theirs) = UnixStream::pair()?;
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
-    let child = start(plan, theirs.into())?;
+    let mut child = start(plan, theirs.into())?;
     let signals = Signals::pass_on(&child)?;
     let mut words = Words {
         lines: BufReader::new(mine),
@@ -46,13 +46,17 @@ pub(super) fn run(plan: &Plan) -> Result<Outcome> {
     match words.next() {
         Some(Word::Ready) => {}
         Some(Word::Failed(why)) => {
-            wait(child)?;
+            child.wait()?;
             return Err(anyhow!("{why}"));
         }
         // It was killed before, or could not load the library.
-        _ => bail!("{} did not begin: {}", plan.program.display(), wait(child)?),
+        _ => bail!(
+            "{} did not begin: {}",
+            plan.program.display(),
+            child.wait()?
+        ),
     }
-    let status = wait(child)?;
+    let status = child.wait()?;
     drop(signals);
     let calls = end(plan, &mut words)?;
     words.await_end();
@@ -77,10 +81,6 @@ fn start(plan: &Plan, socket: OwnedFd) -> Result<Child> {
     command
         .spawn()
         .with_context(|| plan.program.display().to_string())
-}
-
-fn wait(mut child: Child) -> Result<std::process::ExitStatus> {
-    Ok(child.wait()?)
 }
 
 /// What the server says when the program has ended.
@@ -132,7 +132,8 @@ impl Words {
     }
 }
 
-/// Signals that are for the program: those of the terminal reach it by themselves, and are not for this process.
+/// Signals that are for the program: those of the terminal reach it by themselves, and this process
+/// takes no notice of them.
 struct Signals(signal_hook::iterator::Handle);
 
 impl Signals {
