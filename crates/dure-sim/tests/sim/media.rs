@@ -115,12 +115,12 @@ fn sim_fs_hybrid_of_two_regions_survives_crashes() {
 }
 
 /// Calls of all cores of a run together that fill some segments of persistent memory, if all they
-/// write goes there; else twice as many.
+/// write goes there; else four times as many.
 const DATA_CALLS: u32 = 320;
 
 /// So much data that some of it moves to the disk.
 fn data(plan: Plan, policies: &'static [(&'static str, &'static str)]) -> Plan {
-    let calls = if policies == NVRAM { 1 } else { 2 } * DATA_CALLS;
+    let calls = if policies == NVRAM { 1 } else { 4 } * DATA_CALLS;
     Plan {
         policies,
         scene: Scene::Data,
