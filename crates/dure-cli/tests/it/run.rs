@@ -83,6 +83,57 @@ fn a_program_that_a_shell_is_replaced_by_has_the_mount() {
 }
 
 #[test]
+fn what_a_program_becomes_has_its_calls_in_it() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let image = text(&image);
+    let line =
+        "mkdir d; cd d; echo sown > field; exec env A=b nice dd if=field of=copy bs=1 count=4";
+    let output = run(image, line);
+    // One of the shell, eight of dd.
+    assert_eq!(done_in_the_program(&output), 9, "{}", errors(&output));
+    assert_eq!(printed(&["cat", image, "d/copy"]), "sown");
+    let output = run(image, "cd d; exec env pwd -P");
+    assert!(output.stdout.ends_with(b"/d\n"), "{}", errors(&output));
+    let output = run(image, "exec env");
+    let variables = String::from_utf8(output.stdout).unwrap();
+    assert!(variables.contains("DURE_DIR="), "{variables}");
+    for name in ["DURE_RUN_", "LD_PRELOAD"] {
+        assert!(!variables.contains(name), "{variables}");
+    }
+    assert_eq!(run(image, "exec ./none").status.code(), Some(127));
+}
+
+/// What a program becomes goes through the mount where something else uses that, or it may do less.
+#[test]
+fn what_a_program_becomes_leaves_the_mount_to_others() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let image = text(&image);
+    let copied = |line: &str| {
+        let output = run(image, &format!("echo sown > field; {line}"));
+        let done = done_in_the_program(&output);
+        assert_eq!(
+            (output.stdout.as_slice(), done),
+            (&b"sown\n"[..], 1),
+            "{line}: {}",
+            errors(&output)
+        );
+    };
+    copied("exec cat < field");
+    copied("cp /bin/cat here; exec ./here field");
+    copied("sleep 0.2 > /dev/null 2>&1 & exec sh -c 'cat field; sleep 0.4'");
+    copied("exec setpriv --reuid=65534 --clear-groups cat field");
+    copied("exec unshare --mount cat field");
+}
+
+#[test]
 fn children_use_the_mount_as_long_as_they_live() {
     if !can_mount() {
         return;

@@ -1,11 +1,21 @@
 //! Calls that make processes, or give them descriptors, and those that end this one.
 
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
 use libc::{
     FILE, c_char, c_int, msghdr, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, ssize_t,
 };
 
 use super::hook;
+use crate::real::Real;
+use crate::server::Environment;
 use crate::{server, table};
+
+unsafe extern "C" {
+    static environ: *const *mut c_char;
+}
 
 type Spawn = unsafe extern "C" fn(
     *mut pid_t,
@@ -15,6 +25,8 @@ type Spawn = unsafe extern "C" fn(
     *const *mut c_char,
     *const *mut c_char,
 ) -> c_int;
+/// exec(2) of what is named so.
+type ExecBy<N> = unsafe extern "C" fn(N, *const *mut c_char, *const *mut c_char) -> c_int;
 type End = unsafe extern "C" fn(c_int) -> !;
 
 hook!(posix_spawn, posix_spawnp:
@@ -27,13 +39,20 @@ hook!(sendmsg: (socket: c_int, message: *const msghdr, flags: c_int) -> ssize_t 
 hook!(vfork: () -> pid_t = fork_instead);
 hook!(_exit, _Exit, quick_exit: (status: c_int) -> ! = end);
 
-hook!(execve, execvpe:
+hook!(execve:
     (path: *const c_char, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int
-    = replace_with);
-hook!(execv, execvp: (path: *const c_char, arguments: *const *mut c_char) -> c_int = replace);
+    = replace_by_path);
+hook!(execvpe:
+    (name: *const c_char, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int
+    = replace_by_name);
+hook!(execv: (path: *const c_char, arguments: *const *mut c_char) -> c_int = replace_here_by_path);
+hook!(execvp: (name: *const c_char, arguments: *const *mut c_char) -> c_int = replace_here_by_name);
 hook!(fexecve:
     (fd: c_int, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int
-    = replace_by);
+    = replace_by_descriptor);
+
+static EXECVE: Real<ExecBy<*const c_char>> = Real::new("execve\0");
+static EXECVPE: Real<ExecBy<*const c_char>> = Real::new("execvpe\0");
 
 /// Has the C library tell of forks.
 pub(super) fn begin() {
@@ -103,36 +122,85 @@ unsafe fn fork_instead(_: unsafe extern "C" fn() -> pid_t) -> pid_t {
 }
 
 /// The threads of a program that is replaced are killed: none is to be within a call.
-unsafe fn replace_with(
-    real: unsafe extern "C" fn(*const c_char, *const *mut c_char, *const *mut c_char) -> c_int,
-    path: *const c_char,
+/// `program` is the file that `named` names.
+unsafe fn replace<N>(
+    (real, named): (ExecBy<N>, N),
+    program: impl FnOnce() -> Option<PathBuf>,
     arguments: *const *mut c_char,
     environment: *const *mut c_char,
 ) -> c_int {
     server::leave();
+    // A child allocates nothing: it may have been forked while another thread did.
+    let program = server::is_program().then(program).flatten();
+    // SAFETY: the caller's.
+    let ours = program.and_then(|program| unsafe { Environment::of(&program, environment) });
+    let environment = ours.as_ref().map_or(environment, Environment::as_ptr);
     // SAFETY: the caller's arguments.
-    unsafe { real(path, arguments, environment) }
+    unsafe { real(named, arguments, environment) }
 }
 
-unsafe fn replace(
-    real: unsafe extern "C" fn(*const c_char, *const *mut c_char) -> c_int,
+/// A path or a name; null is left to the C library.
+unsafe fn named<'a>(text: *const c_char) -> Option<&'a OsStr> {
+    // SAFETY: the caller's.
+    let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) });
+    text.map(|text| OsStr::from_bytes(text.to_bytes()))
+}
+
+unsafe fn replace_by_path(
+    real: ExecBy<*const c_char>,
+    path: *const c_char,
+    arguments: *const *mut c_char,
+    environment: *const *mut c_char,
+) -> c_int {
+    // SAFETY: the caller's path.
+    let program = || unsafe { named(path) }.map(PathBuf::from);
+    // SAFETY: the caller's arguments.
+    unsafe { replace((real, path), program, arguments, environment) }
+}
+
+unsafe fn replace_by_name(
+    real: ExecBy<*const c_char>,
+    name: *const c_char,
+    arguments: *const *mut c_char,
+    environment: *const *mut c_char,
+) -> c_int {
+    // SAFETY: the caller's name.
+    let program = || unsafe { named(name) }.and_then(dure::run::find);
+    // SAFETY: the caller's arguments.
+    unsafe { replace((real, name), program, arguments, environment) }
+}
+
+unsafe fn replace_here_by_path(
+    _: unsafe extern "C" fn(*const c_char, *const *mut c_char) -> c_int,
     path: *const c_char,
     arguments: *const *mut c_char,
 ) -> c_int {
-    server::leave();
+    // SAFETY: the program's, which no other thread changes now.
+    let environment = unsafe { environ };
     // SAFETY: the caller's arguments.
-    unsafe { real(path, arguments) }
+    unsafe { replace_by_path(EXECVE.get(), path, arguments, environment) }
 }
 
-unsafe fn replace_by(
-    real: unsafe extern "C" fn(c_int, *const *mut c_char, *const *mut c_char) -> c_int,
+unsafe fn replace_here_by_name(
+    _: unsafe extern "C" fn(*const c_char, *const *mut c_char) -> c_int,
+    name: *const c_char,
+    arguments: *const *mut c_char,
+) -> c_int {
+    // SAFETY: the program's, which no other thread changes now.
+    let environment = unsafe { environ };
+    // SAFETY: the caller's arguments.
+    unsafe { replace_by_name(EXECVPE.get(), name, arguments, environment) }
+}
+
+unsafe fn replace_by_descriptor(
+    real: ExecBy<c_int>,
     fd: c_int,
     arguments: *const *mut c_char,
     environment: *const *mut c_char,
 ) -> c_int {
-    server::leave();
+    let program = || Some(format!("/proc/self/fd/{fd}").into());
     // SAFETY: the caller's arguments.
-    unsafe { real(fd, arguments, environment) }
+    unsafe { replace((real, fd), program, arguments, environment) }
 }
 
 unsafe fn end(real: End, status: c_int) -> ! {

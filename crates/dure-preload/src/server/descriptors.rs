@@ -28,7 +28,8 @@ pub(super) fn passed_on() -> Range<RawFd> {
     start.load(Ordering::Relaxed).cast_signed()..end.load(Ordering::Relaxed).cast_signed()
 }
 
-fn close(fd: RawFd) {
+/// Closes what is the library's.
+pub(super) fn close(fd: RawFd) {
     // SAFETY: callers name what is theirs.
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }

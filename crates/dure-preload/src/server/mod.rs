@@ -13,18 +13,24 @@
 mod descriptors;
 mod mappings;
 mod process;
+mod replaced;
 
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use descriptors::Fence;
-use dure::run::{Order, Word};
+use dure::run::{Order, PRELOAD, Word};
 use dure::{Credentials, File, Mount, Volume};
 use dure_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dure_sync::{Arc, clock, thread};
+use replaced::{Answers, Asked};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
+
+pub(crate) use replaced::Environment;
 
 use crate::description::Description;
 use crate::{hooks, mapped, signals, slot, table};
@@ -56,22 +62,28 @@ pub(crate) fn begin() {
     let Some((order, names)) = Order::of(|name| std::env::var_os(name)) else {
         return;
     };
-    let libraries = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let libraries = std::env::var_os(PRELOAD).unwrap_or_default();
     for name in names {
         // SAFETY: the program has one thread yet.
         unsafe { std::env::remove_var(name) };
     }
-    match dure::run::preload_without_first(&libraries) {
+    let (library, others) = dure::run::preloaded(&libraries);
+    match others {
         // SAFETY: as above.
-        Some(others) => unsafe { std::env::set_var("LD_PRELOAD", others) },
+        Some(others) => unsafe { std::env::set_var(PRELOAD, others) },
         // SAFETY: as above.
-        None => unsafe { std::env::remove_var("LD_PRELOAD") },
+        None => unsafe { std::env::remove_var(PRELOAD) },
     }
     let me = rustix::process::getpid().as_raw_nonzero().get();
     PROGRAM.store(me.cast_unsigned(), Ordering::Relaxed);
     // SAFETY: `dure run` has opened it for this process.
     let socket = unsafe { OwnedFd::from_raw_fd(order.socket) };
-    let begun = begin_server(&order);
+    let enters = match order.before.map(|before| replaced::ask(before, &order)) {
+        None => order.begins_inside.then(|| order.at.clone()),
+        Some(Asked::Free(was)) => was,
+        Some(Asked::InUse) => return,
+    };
+    let begun = begin_server(&order, library, enters);
     match begun {
         Ok(()) => {
             hooks::begin();
@@ -84,25 +96,29 @@ pub(crate) fn begin() {
     }
 }
 
-fn begin_server(order: &Order) -> Result<(), String> {
+/// Begins to serve, and enters a directory.
+fn begin_server(order: &Order, library: &OsStr, enters: Option<PathBuf>) -> Result<(), String> {
     slot::begin().map_err(|error| format!("a page that children do not have: {error}"))?;
     let limit = descriptors::limit();
     let fence = Arc::new(Fence::begin());
+    let answers = replaced::begin(order, library);
+    let answers = answers.map_err(|error| format!("a socket for the next program: {error}"))?;
+    let answers_fd = answers.fd();
     let job = (order.clone(), Arc::clone(&fence));
-    process::begin(Box::new(move || serve(&job.0, &job.1)));
+    process::begin(Box::new(move || serve(&job.0, &job.1, answers)));
     let begun = process::wait_until_it_serves().and_then(|()| fence.part());
     process::program_goes_on();
     descriptors::restore(limit);
     begun?;
-    if order.begins_inside {
-        let entered = rustix::process::chdir(&order.at);
-        return entered.map_err(|error| format!("{}: {error}", order.at.display()));
-    }
-    Ok(())
+    descriptors::close(answers_fd);
+    enters.map_or(Ok(()), |place| {
+        let entered = rustix::process::chdir(&place);
+        entered.map_err(|error| format!("{}: {error}", place.display()))
+    })
 }
 
 /// What the server does, in a process of its own, whose descriptors are the program's until that parts.
-fn serve(order: &Order, fence: &Fence) {
+fn serve(order: &Order, fence: &Fence, answers: Answers) {
     let (volume, mount) = match order.carry_out() {
         Ok(opened) => opened,
         Err(why) => return process::serves(Err(why)),
@@ -112,6 +128,7 @@ fn serve(order: &Order, fence: &Fence) {
     process::serves(Ok(()));
     process::wait_until_the_program_goes_on();
     fence.end_in_server(order.socket);
+    answers.begin_in_server();
     // SAFETY: its copy of the program's, which has its own.
     let mut socket = Socket(unsafe { OwnedFd::from_raw_fd(order.socket) }.into());
     socket.say(&Word::Ready);
@@ -121,14 +138,15 @@ fn serve(order: &Order, fence: &Fence) {
     // SAFETY: it was made above, and no call takes it from now on; those that are under way are
     // waited for before it is used.
     let mount = unsafe { Box::from_raw(mount) };
-    finish(&mut socket, order, &program, (volume, mount));
+    let program = (program, answers);
+    finish(&mut socket, order, program, (volume, mount));
 }
 
-/// Unmounts and closes when the last user has left.
+/// Unmounts and closes when the last user has left, or what the program was replaced by asks.
 fn finish(
     socket: &mut Socket,
     order: &Order,
-    program: &process::Program,
+    (program, mut answers): (process::Program, Answers),
     (volume, mut mount): (Volume, Box<Mount>),
 ) {
     let left = table::close();
@@ -141,8 +159,38 @@ fn finish(
         process::end(1);
     }
     left.give_up();
-    // What replaces it uses the mount.
-    program.wait();
+    // What replaces it uses the mount, or asks for the volume.
+    let mut is_given = false;
+    while !is_given && program.asks(&mut answers) {
+        mappings::unmap(mount.path());
+        is_given = mount.unmount().is_ok();
+        if !is_given {
+            answers.answer(false);
+        }
+    }
+    if !is_given {
+        unmount(socket, &mut mount);
+        if order.begins_inside {
+            // `dure run` has made it, and left it to whom it served last.
+            let _ = std::fs::remove_dir(&order.at);
+        }
+    }
+    drop(mount);
+    let closed = volume.close();
+    // Only then others can open it.
+    drop(volume);
+    socket.say(&match closed {
+        Ok(()) if is_given => Word::GivenAway(slot::calls()),
+        Ok(()) => Word::Ended(slot::calls()),
+        Err(error) => Word::Failed(error.to_string()),
+    });
+    if is_given {
+        answers.answer(true);
+    }
+}
+
+/// Unmounts when the last user has left.
+fn unmount(socket: &mut Socket, mount: &mut Mount) {
     mappings::unmap(mount.path());
     let mut pause = 1;
     while mount.unmount().is_err() {
@@ -152,18 +200,6 @@ fn finish(
         }
         pause = (pause * 2).min(LOOK_MAX_MS);
     }
-    if order.begins_inside {
-        // `dure run` has made it, and left it to whom it served last.
-        let _ = std::fs::remove_dir(&order.at);
-    }
-    drop(mount);
-    let closed = volume.close();
-    // Only then others can open it.
-    drop(volume);
-    socket.say(&match closed {
-        Ok(()) => Word::Ended(slot::calls()),
-        Err(error) => Word::Failed(error.to_string()),
-    });
 }
 
 /// Has the library do the calls on `fd`, which was opened for `flags`, if it is a file of the volume.

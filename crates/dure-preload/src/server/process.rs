@@ -14,6 +14,8 @@ use dure_sync::{ProcessOnce, futex, thread, without_signals};
 use libc::{c_int, c_long, c_void};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use super::replaced::Answers;
+
 /// 1, and 0 when the helper has ended.
 static ALIVE: AtomicU32 = AtomicU32::new(1);
 /// Bytes of the server's stack; what is not used takes no memory.
@@ -165,12 +167,10 @@ impl Program {
         Program(process.and_then(open))
     }
 
-    /// Waits until it has ended.
-    pub(super) fn wait(&self) {
-        use rustix::event::{PollFd, PollFlags, poll};
-        let Some(program) = &self.0 else { return };
-        let mut ends = [PollFd::new(program, PollFlags::IN)];
-        while poll(&mut ends, None) != Ok(1) {}
+    /// Waits until it has ended, or what it was replaced by asks; whether that asks.
+    pub(super) fn asks(&self, answers: &mut Answers) -> bool {
+        let program = self.0.as_ref();
+        program.is_some_and(|program| answers.await_question(program))
     }
 }
 

@@ -63,10 +63,15 @@ fn a_program_that_is_killed_loses_nothing_that_it_synced() {
     }
 }
 
-/// Is replaced by a program that uses the mount.
+/// Fails to be replaced, and is then, by a program that uses the volume.
 pub(crate) fn execs() {
     let file = File::create("file").unwrap();
     file.write_all_at(b"sown", 0).unwrap();
+    for nothing in ["/no/such", "/dev/null", "/"] {
+        let failed = std::process::Command::new(nothing).exec();
+        file.write_all_at(b"sown", 0).unwrap();
+        assert!(failed.raw_os_error().is_some(), "{failed}");
+    }
     let lines = "cat file > copy && ls && sleep 0.2 && echo reaped >> copy";
     panic!(
         "{}",
@@ -75,9 +80,10 @@ pub(crate) fn execs() {
 }
 
 #[test]
-fn a_program_that_is_replaced_keeps_the_mount() {
+fn a_program_that_is_replaced_leaves_the_volume_to_the_next() {
     let Some(place) = Place::new() else { return };
     let ended = start(&place, "execs").end();
+    assert_eq!(ended.given_away, 1, "{}", ended.printed);
     assert!(ended.status.success(), "{}", ended.printed);
     assert!(ended.printed.contains("copy\nfile\n"), "{}", ended.printed);
     assert!(matches!(ended.word, Word::Ended(_)), "{:?}", ended.word);

@@ -84,6 +84,8 @@ pub(crate) struct Running {
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) word: Word,
+    /// Programs that it was before.
+    pub(crate) given_away: u32,
     pub(crate) printed: String,
 }
 
@@ -97,6 +99,7 @@ pub(crate) fn start(place: &Place, part: &str) -> Running {
         begins_inside: true,
         options: String::new(),
         socket: theirs.as_raw_fd(),
+        before: None,
     };
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "part", "--nocapture", "--test-threads=1"]);
@@ -136,9 +139,11 @@ impl Running {
         let mut output = self.child.stdout.take().unwrap();
         let mut errors = self.child.stderr.take().unwrap();
         let status = self.child.wait().unwrap();
+        let mut given_away = 0;
         let word = loop {
             match self.word() {
-                Some(Word::InUse) => {}
+                Some(Word::InUse | Word::Ready) => {}
+                Some(Word::GivenAway(_)) => given_away += 1,
                 word => break word.expect("the server says how it has ended"),
             }
         };
@@ -147,6 +152,7 @@ impl Running {
         Ended {
             status,
             word,
+            given_away,
             printed,
         }
     }

@@ -1,14 +1,13 @@
 //! `dure run`: a program with a volume mounted, whose calls on files of the volume do not leave it.
 //!
-//! **Problem.** A program that nobody changes is to have the library's calls. **Structure.** `program`
-//! says whether a library can be loaded into it. If so, `libdure_preload.so` does the work (`preloaded`);
+//! **Problem.** A program that nobody changes is to have the library's calls. **Structure.**
+//! [`dure::run::kind`] says whether a library can be loaded into it. If so, `libdure_preload.so` does the work (`preloaded`);
 //! otherwise the volume is served here while the program runs (`mounted`). **Invariants.** The status is
 //! the program's. A directory that was made for the mount is removed. **On a crash** of this process
 //! the program goes on.
 
 mod mounted;
 mod preloaded;
-mod program;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,12 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
 use anyhow::{Context, Result};
-use dure::run::Calls;
+use dure::run::{Calls, Program};
 use dure_bench::note;
 
 use crate::args::Run;
 use crate::exit;
-use program::Program;
 
 /// Names the directory of the mount to the program.
 const DIRECTORY: &str = "DURE_DIR";
@@ -76,10 +74,10 @@ pub(crate) fn run(args: &Run) -> Result<u8> {
         .canonicalize()
         .with_context(|| at.display().to_string())?;
     let named = &args.program[0];
-    let Some(program) = program::find(named) else {
+    let Some(program) = dure::run::find(named) else {
         anyhow::bail!("{}: no such program", named.display());
     };
-    let kind = program::kind(&program);
+    let kind = dure::run::kind(&program);
     let plan = Plan {
         volume,
         at,

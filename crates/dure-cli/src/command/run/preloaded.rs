@@ -70,23 +70,31 @@ fn start(plan: &Plan, socket: OwnedFd) -> Result<Child> {
         begins_inside: plan.begins_inside,
         options: plan.args.options.clone(),
         socket: socket.as_raw_fd(),
+        before: None,
     };
-    let mut libraries = library()?.into_os_string();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        libraries.push(":");
-        libraries.push(others);
-    }
+    let others = std::env::var_os(dure::run::PRELOAD);
+    let libraries = dure::run::preload_first(library()?.as_os_str(), others.as_deref());
     let mut command = plan.command();
-    command.envs(order.variables()).env("LD_PRELOAD", libraries);
+    command.envs(order.variables());
+    command.env(dure::run::PRELOAD, libraries);
     command
         .spawn()
         .with_context(|| plan.program.display().to_string())
 }
 
-/// What the server says when the program has ended.
+/// What the servers say when the program has ended: that of each program that it was, the last one at
+/// the end.
 fn end(plan: &Plan, words: &mut Words) -> Result<Option<Calls>> {
-    match words.next() {
-        Some(Word::Ended(calls)) => Ok(Some(calls)),
+    let mut before = Calls::default();
+    let last = loop {
+        match words.next() {
+            Some(Word::GivenAway(calls)) => before = before + calls,
+            Some(Word::Ready) => {}
+            last => break last,
+        }
+    };
+    match last {
+        Some(Word::Ended(calls)) => Ok(Some(before + calls)),
         Some(Word::InUse) => {
             note!(
                 "dure: {} is still used by other processes, and mounted until they end",

@@ -6,19 +6,24 @@
 //! environment, so that no child finds it. A line that is not understood is the end. **On a crash**
 //! of either side the socket ends.
 
+mod program;
+
 use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
+pub use self::program::{Program, find, kind};
+
 use crate::{Mount, MountOptions, Volume};
 
 /// Names in the environment.
-const NAMES: [&str; 5] = [
+const NAMES: [&str; 6] = [
     "DURE_RUN_VOLUME",
     "DURE_RUN_AT",
     "DURE_RUN_BEGINS",
     "DURE_RUN_OPTIONS",
     "DURE_RUN_SOCKET",
+    "DURE_RUN_BEFORE",
 ];
 /// The program begins where it was called from.
 const OUTSIDE: &str = "outside";
@@ -38,19 +43,42 @@ pub struct Order {
     pub options: String,
     /// Where words are written; open in the program.
     pub socket: RawFd,
+    /// The server of the program that this one replaces by exec(2).
+    pub before: Option<Before>,
+}
+
+/// A server that has what is ordered, and gives it away when nobody else uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Before {
+    /// Where it is asked, and answers; open in the program.
+    pub socket: RawFd,
+    /// The one process that it answers.
+    pub process: u32,
+}
+
+impl Before {
+    fn of(value: &OsStr) -> Option<Before> {
+        let (socket, process) = value.to_str()?.split_once(' ')?;
+        let (socket, process) = (socket.parse().ok()?, process.parse().ok()?);
+        Some(Before { socket, process })
+    }
 }
 
 impl Order {
     /// Variables for the environment of the program.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, OsString); 5] {
+    pub fn variables(&self) -> [(&'static str, OsString); 6] {
         let begins = if self.begins_inside { INSIDE } else { OUTSIDE };
+        let before = self.before.map_or(String::new(), |before| {
+            format!("{} {}", before.socket, before.process)
+        });
         let values = [
             self.volume.clone().into(),
             self.at.clone().into(),
             begins.into(),
             self.options.clone().into(),
             self.socket.to_string().into(),
+            before.into(),
         ];
         let mut values = values.into_iter();
         NAMES.map(|name| (name, values.next().expect("a value for each name")))
@@ -72,13 +100,14 @@ impl Order {
     pub fn of(
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Option<(Order, &'static [&'static str])> {
-        let [volume, at, begins, options, socket] = NAMES.map(variable);
+        let [volume, at, begins, options, socket, before] = NAMES.map(variable);
         let order = Order {
             volume: volume?.into(),
             at: at?.into(),
             begins_inside: begins? == INSIDE,
             options: options?.into_string().ok()?,
             socket: socket?.to_str()?.parse().ok()?,
+            before: Before::of(&before?),
         };
         Some((order, &NAMES))
     }
@@ -92,13 +121,32 @@ pub fn mount_options(words: &str) -> std::result::Result<MountOptions, String> {
     crate::mount_options(&format!("cache={},{words}", crate::quarter_of_memory()))
 }
 
-/// The value of `LD_PRELOAD` without the first library, which is the one that reads this.
+/// Name of the variable that names libraries to the loader.
+pub const PRELOAD: &str = "LD_PRELOAD";
+
+/// The value of [`PRELOAD`] that names `library` and then the others.
 #[must_use]
-pub fn preload_without_first(value: &OsStr) -> Option<&OsStr> {
+pub fn preload_first(library: &OsStr, others: Option<&OsStr>) -> OsString {
+    let mut value = library.to_owned();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    value
+}
+
+/// The first library of such a value, which is the one that reads this, and the others.
+#[must_use]
+pub fn preloaded(value: &OsStr) -> (&OsStr, Option<&OsStr>) {
     use std::os::unix::ffi::OsStrExt;
     let bytes = value.as_bytes();
-    let end = bytes.iter().position(|byte| *byte == b':')?;
-    Some(OsStr::from_bytes(&bytes[end + 1..]))
+    match bytes.iter().position(|byte| *byte == b':') {
+        Some(end) => (
+            OsStr::from_bytes(&bytes[..end]),
+            Some(OsStr::from_bytes(&bytes[end + 1..])),
+        ),
+        None => (value, None),
+    }
 }
 
 /// What the library says.
@@ -112,6 +160,8 @@ pub enum Word {
     InUse,
     /// The program was killed within a call: what was not synced may be lost.
     Killed,
+    /// All is unmounted and closed; a server of what replaces the program opens it again.
+    GivenAway(Calls),
     /// All is unmounted and closed.
     Ended(Calls),
 }
@@ -125,6 +175,17 @@ pub struct Calls {
     pub long: u64,
 }
 
+impl std::ops::Add for Calls {
+    type Output = Calls;
+
+    fn add(self, other: Calls) -> Calls {
+        Calls {
+            short: self.short + other.short,
+            long: self.long + other.long,
+        }
+    }
+}
+
 impl Word {
     /// A line, with its end.
     #[must_use]
@@ -134,6 +195,7 @@ impl Word {
             Word::Failed(why) => format!("failed {}\n", why.replace('\n', " ")),
             Word::InUse => "in-use\n".to_owned(),
             Word::Killed => "killed\n".to_owned(),
+            Word::GivenAway(calls) => format!("given-away {} {}\n", calls.short, calls.long),
             Word::Ended(calls) => format!("ended {} {}\n", calls.short, calls.long),
         }
     }
@@ -143,16 +205,18 @@ impl Word {
     pub fn of(line: &str) -> Option<Word> {
         let line = line.strip_suffix('\n').unwrap_or(line);
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let calls = || {
+            let (short, long) = rest.split_once(' ')?;
+            let (short, long) = (short.parse().ok()?, long.parse().ok()?);
+            Some(Calls { short, long })
+        };
         match word {
             "ready" => Some(Word::Ready),
             "failed" => Some(Word::Failed(rest.to_owned())),
             "in-use" => Some(Word::InUse),
             "killed" => Some(Word::Killed),
-            "ended" => {
-                let (short, long) = rest.split_once(' ')?;
-                let (short, long) = (short.parse().ok()?, long.parse().ok()?);
-                Some(Word::Ended(Calls { short, long }))
-            }
+            "given-away" => calls().map(Word::GivenAway),
+            "ended" => calls().map(Word::Ended),
             _ => None,
         }
     }
@@ -165,8 +229,10 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         let calls = Calls { short: 7, long: 1 };
-        let words = [Word::Ready, Word::InUse, Word::Killed, Word::Ended(calls)];
-        for word in words.into_iter().chain([Word::Failed("no such".into())]) {
+        let of_calls = [Word::Ended(calls), Word::GivenAway(calls)];
+        let words = [Word::Ready, Word::InUse, Word::Killed];
+        let words = words.into_iter().chain(of_calls);
+        for word in words.chain([Word::Failed("no such".into())]) {
             assert_eq!(Word::of(&word.line()), Some(word));
         }
         assert_eq!(Word::of("ended 7\n"), None);
@@ -183,21 +249,28 @@ mod tests {
             begins_inside: true,
             options: "ro,cache=64M".into(),
             socket: 7,
+            before: None,
         };
-        let variables = order.variables();
-        let find = |name: &str| {
-            let mut found = variables.iter().filter(|(known, _)| *known == name);
-            found.next().map(|(_, value)| value.clone())
-        };
-        let (found, names) = Order::of(find).expect("all are there");
-        assert_eq!((found, names.len()), (order, NAMES.len()));
+        let (socket, process) = (1030, 4711);
+        let before = Some(Before { socket, process });
+        for order in [order.clone(), Order { before, ..order }] {
+            let variables = order.variables();
+            let find = |name: &str| {
+                let mut found = variables.iter().filter(|(known, _)| *known == name);
+                found.next().map(|(_, value)| value.clone())
+            };
+            let (found, names) = Order::of(find).expect("all are there");
+            assert_eq!((found, names.len()), (order, NAMES.len()));
+        }
         assert_eq!(Order::of(|_| None), None);
     }
 
     #[test]
-    fn the_first_library_is_left_out() {
-        let without = |value: &'static str| preload_without_first(OsStr::new(value));
-        assert_eq!(without("/a.so:/b.so:c"), Some(OsStr::new("/b.so:c")));
-        assert_eq!(without("/a.so"), None);
+    fn the_first_library_is_told_from_others() {
+        let [a, others] = ["/a.so", "/b.so:c"].map(OsStr::new);
+        for others in [None, Some(others)] {
+            assert_eq!(preloaded(&preload_first(a, others)), (a, others));
+        }
+        assert_eq!(preload_first(a, Some(OsStr::new(""))), a);
     }
 }

@@ -18,7 +18,7 @@ const ELF_LOADER: u32 = 3;
 
 /// Whether a library can be loaded into a program.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Program {
+pub enum Program {
     /// The loader does.
     Loads,
     /// It does not, for this reason.
@@ -26,7 +26,8 @@ pub(super) enum Program {
 }
 
 /// The file of a program, as execvp(3) finds it.
-pub(super) fn find(named: &OsStr) -> Option<PathBuf> {
+#[must_use]
+pub fn find(named: &OsStr) -> Option<PathBuf> {
     if named.as_bytes().contains(&b'/') {
         return Some(named.into()).filter(|path: &PathBuf| path.is_file());
     }
@@ -41,7 +42,8 @@ fn is_executable(path: &Path) -> bool {
 }
 
 /// What the loader makes of it. What cannot be looked at is left to the system to refuse.
-pub(super) fn kind(program: &Path) -> Program {
+#[must_use]
+pub fn kind(program: &Path) -> Program {
     let mut program = program.to_owned();
     for _ in 0..DEPTH {
         if gains_rights(&program) {
