@@ -117,6 +117,13 @@ pub fn spawn_vital<T: Send + 'static>(
     })
 }
 
+/// From now on no thread of this process ends before that does: one that is over sleeps, and joining it
+/// waits for its result only. For a process that shares its memory with one that was killed, perhaps
+/// within a lock of the C library that the end of a thread takes.
+pub fn leave_threads() {
+    backend::leave_threads();
+}
+
 /// Dropped by a panic only.
 struct EndOfProcess;
 

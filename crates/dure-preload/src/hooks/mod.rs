@@ -8,6 +8,7 @@
 mod children;
 mod close;
 mod content;
+mod identity;
 mod mapping;
 mod open;
 mod signal;

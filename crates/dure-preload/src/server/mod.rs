@@ -134,6 +134,7 @@ fn serve(order: &Order, fence: &Fence, answers: Answers) {
     socket.say(&Word::Ready);
     let program = process::Program::of(PROGRAM.load(Ordering::Relaxed));
     process::wait_for_the_end_of_the_program();
+    thread::leave_threads();
     MOUNT.store(std::ptr::null_mut(), Ordering::SeqCst);
     // SAFETY: it was made above, and no call takes it from now on; those that are under way are
     // waited for before it is used.

@@ -89,3 +89,37 @@ fn a_program_that_is_replaced_leaves_the_volume_to_the_next() {
     assert!(matches!(ended.word, Word::Ended(_)), "{:?}", ended.word);
     assert_eq!(place.read("copy"), b"sownreaped\n");
 }
+
+/// Is ended by the C library, which has a lock then: a thread of it may not what another one may.
+pub(crate) fn disagrees() {
+    let file = File::create("file").unwrap();
+    file.write_all_at(b"sown", 0).unwrap();
+    let other = || std::thread::sleep(std::time::Duration::from_secs(60));
+    let _other = std::thread::spawn(other);
+    // It gives up to be root, but not what root may, and uses that.
+    // SAFETY: for this thread.
+    unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) };
+    // SAFETY: numbers only.
+    assert_eq!(unsafe { libc::setresuid(65534, 65534, 65534) }, 0);
+    let mut sets = rustix::thread::capabilities(None).unwrap();
+    sets.effective = sets.permitted;
+    rustix::thread::set_capabilities(None, sets).unwrap();
+    // SAFETY: no groups.
+    unsafe { libc::setgroups(0, std::ptr::null()) };
+}
+
+/// Regression: the server waited for a lock of the C library that a thread of the program had when that
+/// ended, and the volume stayed in use.
+#[test]
+fn a_program_that_ends_within_the_c_library_leaves_the_volume() {
+    let Some(place) = Place::new() else { return };
+    let ended = start(&place, "disagrees").end();
+    assert_eq!(
+        ended.status.signal(),
+        Some(libc::SIGABRT),
+        "{}",
+        ended.printed
+    );
+    assert!(matches!(ended.word, Word::Ended(_)), "{:?}", ended.word);
+    assert_eq!(place.read("file"), b"sown");
+}

@@ -21,7 +21,7 @@ fn part() {
     let Some(part) = std::env::var_os(run::PART) else {
         return;
     };
-    let parts: [(&str, fn()); 15] = [
+    let parts: [(&str, fn()); 16] = [
         ("positions", positions::part),
         ("appends", positions::appends),
         ("vectors", positions::vectors),
@@ -37,6 +37,7 @@ fn part() {
         ("threads", signals::threads),
         ("writes", ends::writes),
         ("execs", ends::execs),
+        ("disagrees", ends::disagrees),
     ];
     let found = parts.iter().find(|(name, _)| part == *name);
     found.expect("a part has a name").1();

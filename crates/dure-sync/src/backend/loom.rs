@@ -211,6 +211,9 @@ pub(crate) fn pin_among(cores: &[usize]) -> bool {
 /// Its panic ends the model.
 pub(crate) fn vital_thread_died() {}
 
+/// Nothing: a model has no process that shares its memory.
+pub(crate) fn leave_threads() {}
+
 /// One node with the one core.
 pub(crate) fn numa_nodes() -> Vec<(u32, Vec<usize>)> {
     vec![(0, vec![0])]

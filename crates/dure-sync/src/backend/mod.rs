@@ -12,6 +12,9 @@ mod covered;
 #[cfg(not(dure_backend = "loom"))]
 mod rseq;
 
+#[cfg(not(dure_backend = "loom"))]
+mod ends;
+
 #[cfg(not(any(dure_backend = "loom", dure_backend = "sim")))]
 #[path = "std.rs"]
 mod chosen;

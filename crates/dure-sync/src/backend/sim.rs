@@ -16,6 +16,7 @@ use super::real;
 use crate::clock::Timestamp;
 use crate::futex::WaitOutcome;
 
+pub(crate) use super::real::leave_threads;
 pub(crate) use super::real::{
     BackendArc, BackendWeak, CHUNK_SHIFT, SPIN_TURNS, seq_cst_where_it_needs_saying,
 };

@@ -15,6 +15,8 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use crate::clock::Timestamp;
 use crate::futex::WaitOutcome;
 
+use super::ends::Thread;
+pub(crate) use super::ends::leave_threads;
 pub(crate) use super::rseq::current_core_index;
 pub(crate) use std::sync::Arc as BackendArc;
 pub(crate) use std::sync::Weak as BackendWeak;
@@ -136,7 +138,7 @@ pub(crate) fn futex_wake(word: &AtomicU32, count: u32, mask: u32) -> u32 {
 }
 
 /// A started thread.
-pub(crate) type BackendJoin<T> = std::thread::JoinHandle<T>;
+pub(crate) type BackendJoin<T> = Thread<T>;
 
 /// Starts a thread.
 pub(crate) fn spawn<T: Send + 'static>(
@@ -144,15 +146,13 @@ pub(crate) fn spawn<T: Send + 'static>(
     core: Option<usize>,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> BackendJoin<T> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
-            if let Some(core) = core {
-                pin_to(core);
-            }
-            body()
-        })
-        .unwrap_or_else(|error| panic!("cannot start thread {name:?}: {error}"))
+    let started = Thread::start(name, move || {
+        if let Some(core) = core {
+            pin_to(core);
+        }
+        body()
+    });
+    started.unwrap_or_else(|error| panic!("cannot start thread {name:?}: {error}"))
 }
 
 /// Waits for the end of a thread.
