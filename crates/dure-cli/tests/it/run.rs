@@ -129,8 +129,11 @@ fn what_a_program_becomes_leaves_the_mount_to_others() {
     copied("exec cat < field");
     copied("cp /bin/cat here; exec ./here field");
     copied("sleep 0.2 > /dev/null 2>&1 & exec sh -c 'cat field; sleep 0.4'");
-    copied("exec setpriv --reuid=65534 --clear-groups cat field");
+    copied("exec setpriv --bounding-set=-sys_time cat field");
     copied("exec unshare --mount cat field");
+    // Regression: the C library ended it, as the server's helper may not what setpriv keeps.
+    let other = run(image, "exec setpriv --reuid=65534 --clear-groups true");
+    assert_eq!(other.status.code(), Some(0), "{}", errors(&other));
 }
 
 #[test]
