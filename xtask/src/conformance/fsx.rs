@@ -111,15 +111,8 @@ fn one(
     seed: &str,
     operations: &str,
 ) -> Result<()> {
-    let config = volume.scratch().join("fsx.toml");
-    std::fs::write(&config, configuration)?;
     let file = volume.root().join("file");
-    let mut command = Command::new(cx.tools.program("fsx"));
-    command
-        .arg("-f")
-        .arg(config)
-        .args(["-S", seed, "-N", operations]);
-    command.arg("-P").arg(volume.scratch()).arg(&file);
+    let command = command(cx, volume, configuration, [seed, operations])?;
     let running = volume.steps.start(command, None)?;
     for mib in GROWTHS_MIB.into_iter().filter(|_| cx.profile.grows()) {
         thread::sleep(GROWS_EVERY);
@@ -138,4 +131,21 @@ fn one(
         after.len()
     );
     volume.close()
+}
+
+/// The program, on a file of the volume.
+pub(crate) fn command(
+    cx: &Cx,
+    volume: &Volume,
+    configuration: &str,
+    [seed, operations]: [&str; 2],
+) -> Result<Command> {
+    let config = volume.scratch().join("fsx.toml");
+    std::fs::write(&config, configuration)?;
+    let mut command = Command::new(cx.tools.program("fsx"));
+    command.arg("-f").arg(config);
+    command.args(["-S", seed, "-N", operations]);
+    command.arg("-P").arg(volume.scratch());
+    command.arg(volume.root().join("file"));
+    Ok(command)
 }

@@ -29,6 +29,7 @@ mod put_get;
 pub(crate) mod python;
 pub(crate) mod report;
 mod rocksdb;
+mod run;
 mod sqlite;
 pub(crate) mod step;
 pub(crate) mod tools;
@@ -113,6 +114,8 @@ enum Suite {
     Fio,
     /// RocksDB, its tools and tests of its file system, with kills.
     Rocksdb,
+    /// fsx, pjdfstest and SQLite, with kills, under `dure run`.
+    Run,
     /// git, with kills.
     Git,
     /// PostgreSQL, with a kill.
@@ -177,6 +180,7 @@ impl Suite {
             Suite::Sqlite => sqlite::NEEDS,
             Suite::Fio => fio::NEEDS,
             Suite::Rocksdb => rocksdb::NEEDS,
+            Suite::Run => run::NEEDS,
             Suite::Git => git::NEEDS,
             Suite::Postgres => postgres::NEEDS,
             Suite::Memory => memory::NEEDS,
@@ -199,6 +203,7 @@ impl Suite {
             Suite::Sqlite => sqlite::run(cx, report),
             Suite::Fio => fio::run(cx, report),
             Suite::Rocksdb => rocksdb::run(cx, report),
+            Suite::Run => run::run(cx, report),
             Suite::Git => git::run(cx, report),
             Suite::Postgres => postgres::run(cx, report),
             Suite::Memory => memory::run(cx, report),

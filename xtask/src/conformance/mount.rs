@@ -105,6 +105,26 @@ impl Volume {
         command
     }
 
+    /// The same command under `dure run`, with the volume where it is mounted otherwise.
+    pub(crate) fn under_run(&self, command: &Command) -> Command {
+        let mut place = self.image().into_os_string();
+        place.push(":");
+        place.push(self.root());
+        let mut run = self.dure("run");
+        let profile = self.profile.options().unwrap_or_default();
+        run.args(["--report", "-o", &format!("allow_other,{profile}")]);
+        run.arg(place)
+            .arg("--")
+            .arg(command.get_program())
+            .args(command.get_args());
+        run.envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        run
+    }
+
     /// From now on mounts `device`, which presents the image.
     pub(crate) fn mount_through(&mut self, device: PathBuf) {
         assert!(self.server.is_none(), "nothing is mounted");

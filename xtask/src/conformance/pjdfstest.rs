@@ -55,24 +55,35 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     let known = known::differences()?;
     let (reference, second) = (Tmpfs::new()?, Tmpfs::new()?);
     let mut volume = Volume::mounted(cx, "pjdfstest")?;
-    let config = volume.scratch().join("pjdfstest.toml");
-    std::fs::write(&config, CONFIG)?;
-    let mut verdicts = Vec::new();
-    for place in [reference.path(), &volume.root()] {
-        let mut command = Command::new(cx.tools.program("pjdfstest"));
-        command.arg("-c").arg(&config).arg("-p").arg(place);
-        command
-            .arg("-s")
-            .arg(second.path())
-            .env("RUST_BACKTRACE", "0");
-        verdicts.push(verdicts_of(&volume, command, place)?);
-    }
-    let [on_tmpfs, on_dure] = &verdicts[..] else {
-        unreachable!("the tests ran in two places");
-    };
-    compare(on_tmpfs, "dure", on_dure, &known, report);
+    let run = |place: &Path| command(cx, &volume, (place, second.path()));
+    let (on_tmpfs, on_dure) = (run(reference.path())?, run(&volume.root())?);
+    let on_tmpfs = verdicts_of(&volume, on_tmpfs, reference.path())?;
+    let on_dure = verdicts_of(&volume, on_dure, &volume.root())?;
+    compare(&on_tmpfs, "dure", &on_dure, &known, report);
     report.case("check", volume.close());
     Ok(())
+}
+
+/// The same under `dure run`.
+pub(crate) fn run_under_run(cx: &Cx, volume: &Volume, report: &mut Report) -> Result<()> {
+    let known = known::differences()?;
+    let (reference, second) = (Tmpfs::new()?, Tmpfs::new()?);
+    let run = |place: &Path| command(cx, volume, (place, second.path()));
+    let (on_tmpfs, on_dure) = (run(reference.path())?, run(&volume.root())?);
+    let on_tmpfs = verdicts_of(volume, on_tmpfs, reference.path())?;
+    let on_dure = verdicts_of(volume, volume.under_run(&on_dure), &volume.root())?;
+    compare(&on_tmpfs, "dure run", &on_dure, &known, report);
+    Ok(())
+}
+
+/// The program on `place`; `second` is another file system.
+fn command(cx: &Cx, volume: &Volume, (place, second): (&Path, &Path)) -> Result<Command> {
+    let config = volume.scratch().join("pjdfstest.toml");
+    std::fs::write(&config, CONFIG)?;
+    let mut command = Command::new(cx.tools.program("pjdfstest"));
+    command.arg("-c").arg(config).arg("-p").arg(place);
+    command.arg("-s").arg(second).env("RUST_BACKTRACE", "0");
+    Ok(command)
 }
 
 /// What it printed elsewhere, on tmpfs and on `volume`.

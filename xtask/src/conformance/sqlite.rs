@@ -42,28 +42,7 @@ const MODES: [(&str, &str); 4] = [
 
 pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     let mut volume = Volume::mounted(cx, "sqlite")?;
-    let (transactions, rounds) = if cx.quick { (300, 1) } else { (3000, 5) };
-    for (mode, synchronous) in MODES {
-        let database = Database {
-            mode,
-            synchronous,
-            name: format!("{mode}.db"),
-        };
-        let mut acknowledged = 0;
-        let whole = database.whole(&volume, transactions);
-        let went = whole.map(|last| acknowledged = last);
-        if !report.case(&format!("{mode}: workload"), went) {
-            continue;
-        }
-        for round in 1..=rounds {
-            let cut = database.cut_off(&mut volume, acknowledged, round);
-            let name = format!("{mode}: kill {round}");
-            let went = cut.map(|last| acknowledged = last);
-            if !report.case(&name, went) {
-                break;
-            }
-        }
-    }
+    databases(cx, &mut volume, false, report);
     report.case("check", volume.close());
     // The extension opens volumes in one file.
     if cx.profile == Profile::Disk {
@@ -77,6 +56,32 @@ pub(crate) fn run(cx: &Cx, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// A database in each mode on a volume that is mounted, or that each program opens under `dure run`.
+pub(crate) fn databases(cx: &Cx, volume: &mut Volume, under_run: bool, report: &mut Report) {
+    let (transactions, rounds) = if cx.quick { (300, 1) } else { (3000, 5) };
+    for (mode, synchronous) in MODES {
+        let database = Database {
+            mode,
+            synchronous,
+            name: format!("{mode}.db"),
+            under_run,
+        };
+        let mut acknowledged = 0;
+        let whole = database.whole(volume, transactions);
+        let went = whole.map(|last| acknowledged = last);
+        if !report.case(&format!("{mode}: workload"), went) {
+            continue;
+        }
+        for round in 1..=rounds {
+            let cut = database.cut_off(volume, acknowledged, round);
+            let name = format!("{mode}: kill {round}");
+            let went = cut.map(|last| acknowledged = last);
+            if !report.case(&name, went) {
+                break;
+            }
+        }
+    }
+}
 /// One more transaction on a database of the mount, without it.
 fn by_extension(volume: &Volume, extension: &Path, mode: &str) -> Result<()> {
     let script = volume.scratch().join("extension.sql");
@@ -106,6 +111,8 @@ struct Database {
     mode: &'static str,
     synchronous: &'static str,
     name: String,
+    /// Each program opens the volume, and is killed itself.
+    under_run: bool,
 }
 
 impl Database {
@@ -117,9 +124,7 @@ impl Database {
             INSERT INTO total VALUES(0, 0);\n";
         let script = volume.scratch().join("whole.sql");
         fs::write(&script, schema.to_owned() + &workload(1, transactions))?;
-        let running = volume
-            .steps
-            .start(self.sqlite3(&volume.root()), Some(&script))?;
+        let running = volume.steps.start(self.sqlite3(volume), Some(&script))?;
         let out = running.wait(LIMIT)?.success()?;
         self.expect_mode(&out)?;
         let last = last_number(&out).context("no acknowledged transaction")?;
@@ -134,21 +139,22 @@ impl Database {
     fn cut_off(&self, volume: &mut Volume, before: u64, round: u64) -> Result<u64> {
         let script = volume.scratch().join("endless.sql");
         fs::write(&script, workload(before + 1, before + ENDLESS))?;
-        let mut running = volume
-            .steps
-            .start(self.sqlite3(&volume.root()), Some(&script))?;
+        let mut running = volume.steps.start(self.sqlite3(volume), Some(&script))?;
         thread::sleep(Duration::from_millis(700 + 370 * round));
         running.expect_running("the workload")?;
-        volume.kill()?;
+        match self.under_run {
+            true => running.kill_child("sqlite3")?,
+            false => volume.kill()?,
+        }
         let done = running.wait(LIMIT)?;
         ensure!(
             !done.status.success(),
-            "sqlite3 saw no error though the server was gone"
+            "sqlite3 saw no error though it, or the server, was gone"
         );
         self.expect_mode(&done.out)?;
         let mut acknowledged = last_number(&done.out).unwrap_or(before);
         let mut open = 1;
-        if self.mode == "delete" {
+        if self.mode == "delete" && !self.under_run {
             // When the server is gone, SQLite cannot open the directory, treats that as a directory
             // that cannot be synced, and reports success: only the next success proves the sync.
             acknowledged -= 1;
@@ -160,7 +166,9 @@ impl Database {
             done.tail()
         );
         volume.check().context("before the remount")?;
-        volume.mount()?;
+        if !self.under_run {
+            volume.mount()?;
+        }
         self.verify(volume, acknowledged, open)
     }
 
@@ -173,9 +181,7 @@ impl Database {
              SELECT count(*), max(n), (SELECT count FROM total), (SELECT last FROM total)
              FROM entries;\n",
         )?;
-        let running = volume
-            .steps
-            .start(self.sqlite3(&volume.root()), Some(&script))?;
+        let running = volume.steps.start(self.sqlite3(volume), Some(&script))?;
         let out = running.wait(LIMIT)?.success()?;
         self.expect_mode(&out)?;
         let mut lines = out.lines().rev();
@@ -202,7 +208,7 @@ impl Database {
     }
 
     /// sqlite3 in this mode, which it prints first.
-    fn sqlite3(&self, root: &Path) -> std::process::Command {
+    fn sqlite3(&self, volume: &Volume) -> std::process::Command {
         let mut command = tools::command("sqlite3");
         command.args(["-batch", "-bail", "-cmd", ".timeout 1000"]);
         for pragma in [
@@ -213,8 +219,11 @@ impl Database {
                 .arg("-cmd")
                 .arg(format!("PRAGMA {}={}", pragma.0, pragma.1));
         }
-        command.arg(root.join(&self.name));
-        command
+        command.arg(volume.root().join(&self.name));
+        match self.under_run {
+            true => volume.under_run(&command),
+            false => command,
+        }
     }
 
     /// An error if sqlite3 did not go into the mode.

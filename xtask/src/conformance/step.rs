@@ -165,6 +165,20 @@ impl Running {
         let _ = kill_process_group(pid(&self.child), signal);
     }
 
+    /// Kills its child of this name.
+    pub(crate) fn kill_child(&self, name: &str) -> Result<()> {
+        let me = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{me}/task/{me}/children"))?;
+        let is_named = |child: &&str| {
+            let comm = std::fs::read_to_string(format!("/proc/{child}/comm"));
+            comm.is_ok_and(|comm| comm.trim_end() == name)
+        };
+        let child = children.split_ascii_whitespace().find(is_named);
+        let child = child.and_then(|child| Pid::from_raw(child.parse().ok()?));
+        let child = child.with_context(|| format!("{}: no child {name}", self.line))?;
+        Ok(rustix::process::kill_process(child, Signal::KILL)?)
+    }
+
     /// Sends a signal to only the program.
     pub(crate) fn signal_leader(&self, signal: Signal) {
         let _ = rustix::process::kill_process(pid(&self.child), signal);

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 pub use self::program::{Program, find, kind};
 
-use crate::{Mount, MountOptions, Volume};
+use crate::{Mount, MountOptions, MountPoint, Volume};
 
 /// Names in the environment.
 const NAMES: [&str; 6] = [
@@ -39,7 +39,7 @@ pub struct Order {
     pub at: PathBuf,
     /// Whether the program begins in it; otherwise where it was called from.
     pub begins_inside: bool,
-    /// Options of [`mount_options`].
+    /// Words of [`options`].
     pub options: String,
     /// Where words are written; open in the program.
     pub socket: RawFd,
@@ -89,9 +89,10 @@ impl Order {
     /// # Errors
     /// In words.
     pub fn carry_out(&self) -> std::result::Result<(Volume, Mount), String> {
-        let options = mount_options(&self.options)?;
+        let (options, point) = options(&self.options)?;
         let volume = Volume::open_all(&self.volume, options).map_err(|error| error.to_string())?;
-        let mount = volume.mount(&self.at).map_err(|error| error.to_string())?;
+        let mount = volume.mount_with(&self.at, &point);
+        let mount = mount.map_err(|error| error.to_string())?;
         Ok((volume, mount))
     }
 
@@ -113,12 +114,23 @@ impl Order {
     }
 }
 
-/// Options of [`crate::mount_options`], with the cache that a mount has unless they say another.
+/// Words of [`crate::mount_options`], with the cache that a mount has unless they say another; and
+/// `allow_other`.
 ///
 /// # Errors
 /// What is wrong with a word.
-pub fn mount_options(words: &str) -> std::result::Result<MountOptions, String> {
-    crate::mount_options(&format!("cache={},{words}", crate::quarter_of_memory()))
+pub fn options(words: &str) -> std::result::Result<(MountOptions, MountPoint), String> {
+    let is_of_point = |word: &&str| *word == "allow_other";
+    let (of_point, others): (Vec<_>, Vec<_>) = words.split(',').partition(is_of_point);
+    let (cache, others) = (crate::quarter_of_memory(), others.join(","));
+    let point = MountPoint {
+        allow_other: !of_point.is_empty(),
+        ..MountPoint::default()
+    };
+    Ok((
+        crate::mount_options(&format!("cache={cache},{others}"))?,
+        point,
+    ))
 }
 
 /// Name of the variable that names libraries to the loader.
@@ -263,6 +275,14 @@ mod tests {
             assert_eq!((found, names.len()), (order, NAMES.len()));
         }
         assert_eq!(Order::of(|_| None), None);
+    }
+
+    #[test]
+    fn options_are_of_the_file_system_and_of_the_mount() {
+        let (mount, point) = options("ro,allow_other").unwrap();
+        assert!(mount.read_only && point.allow_other);
+        assert!(!options("").unwrap().1.allow_other);
+        assert!(options("allow_others").is_err());
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Drop for Made {
 }
 
 pub(crate) fn run(args: &Run) -> Result<u8> {
-    dure::run::mount_options(&args.options).map_err(exit::WrongArguments)?;
+    dure::run::options(&args.options).map_err(exit::WrongArguments)?;
     let (volume, directory) = split(&args.place);
     let volume = volume
         .canonicalize()

@@ -13,9 +13,9 @@ const LOOKS: Duration = Duration::from_millis(50);
 
 pub(super) fn run(plan: &Plan) -> Result<Outcome> {
     let place = || plan.volume.display().to_string();
-    let options = dure::run::mount_options(&plan.args.options).map_err(anyhow::Error::msg)?;
+    let (options, point) = dure::run::options(&plan.args.options).map_err(anyhow::Error::msg)?;
     let volume = dure::Volume::open(&plan.volume, options)?;
-    let mut mount = volume.mount(&plan.at)?;
+    let mut mount = volume.mount_with(&plan.at, &point)?;
     let mut command = plan.command();
     if plan.begins_inside {
         command.current_dir(&plan.at);
