@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dure_fs::FileSystem;
-use dure_fuse_wire::mount::Lazy;
+use dure_fuse_wire::mount::{Lazy, abort};
 use dure_fuse_wire::{MountError, unmount};
 use dure_sync::{Arc, clock, thread, without_signals};
 
@@ -69,6 +69,12 @@ impl Serving {
     pub fn is_served(&self) -> bool {
         let server = self.server.as_ref();
         server.is_some_and(|server| !server.is_finished())
+    }
+
+    /// Ends it without its server, whose process is about to end. Who uses it gets errors.
+    pub fn abort(&self) {
+        // A process that maps nothing of it ends without.
+        let _ = abort(&self.path);
     }
 
     /// Unmounts it. Does nothing if it was unmounted by others.

@@ -213,6 +213,13 @@ impl Mount {
         Ok(Some(File::new(&session, inode, self.path(), &options)))
     }
 
+    /// Ends it at once: all that use it get errors. For a process that ends without
+    /// [`Mount::unmount`], while files of the mount are mapped in it: the kernel would wait for an answer
+    /// of it. Needs root, or `/sys/fs/fuse/connections`.
+    pub fn abort(&self) {
+        self.serving.abort();
+    }
+
     /// Unmounts it. What stands in shared mappings of it is on the volume then. Does nothing if it was
     /// unmounted by others.
     ///

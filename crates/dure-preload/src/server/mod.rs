@@ -157,6 +157,8 @@ fn finish(
     let is_over = || Duration::from_nanos(clock::monotonic_ns() - begin) > DYING;
     if slot::wait_for_the_dead(|thread| process::is_dead(process, thread) || is_over()) {
         socket.say(&Word::Killed);
+        // What the program has mapped is written when this process ends, which cannot serve that.
+        mount.abort();
         process::end(1);
     }
     left.give_up();
