@@ -238,7 +238,7 @@ impl Config {
 /// Calls `take` for some microseconds, until it returns something.
 #[cold]
 fn soon<T>(mut take: impl FnMut() -> Option<T>) -> Option<T> {
-    for _ in 0..backend::PATIENT_TURNS {
+    for _ in 0..backend::patient_turns() {
         if let Some(taken) = take() {
             return Some(taken);
         }
