@@ -527,3 +527,11 @@ fn sim_a_measurement_tries_as_long_as_the_machine() {
     let stalls = Schedule::Stall { every, ns };
     assert!(!is_had_soon(Config::new(2, 1, stalls), copy));
 }
+
+/// The alternative keeps all cores out of the file.
+#[test]
+fn sim_the_more_cores_the_longer_a_task_tries() {
+    let copies = Duration::from_micros(100);
+    assert!(!is_had_soon(Config::min_clock(2), copies));
+    assert!(is_had_soon(Config::min_clock(64), copies));
+}
