@@ -60,7 +60,7 @@ impl SequenceCount {
     /// with a change: more copies would cost more than a lock, to the reader and to the writer.
     #[inline]
     pub fn read<R>(&self, mut copy: impl FnMut() -> R) -> Option<R> {
-        let mut turns = backend::PATIENT_TURNS;
+        let mut turns = backend::patient_turns();
         for _ in 0..COPIES_MAX {
             let seen = loop {
                 match self.look() {

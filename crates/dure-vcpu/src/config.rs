@@ -49,6 +49,11 @@ impl Schedule {
     pub(crate) const fn ignores_clocks(self) -> bool {
         matches!(self, Self::Random | Self::Priority { .. })
     }
+
+    /// Whether times are those of the modelled machine.
+    pub(crate) const fn is_measurement(self) -> bool {
+        matches!(self, Self::MinClock { .. } | Self::Jitter { .. })
+    }
 }
 
 /// Configuration of a run.

@@ -266,6 +266,12 @@ pub fn charge(duration: Duration) {
     with_world(|world| world.charge(nanos(duration)));
 }
 
+/// Whether tasks run in the order of their clocks, with costs that differ a little at most.
+#[must_use]
+pub fn is_measurement() -> bool {
+    with_world(|world| world.config.schedule.is_measurement()).unwrap_or(false)
+}
+
 /// One turn of a spin loop.
 pub fn spin_hint() {
     if !is_running() {

@@ -62,9 +62,9 @@ pub use config::{CORES_MAX, Config, Schedule};
 pub use current::{
     access, access_to, allocated, charge, copy, copy_persistent, core_count, cores_of_node,
     current_core, current_task, fail_run, forget, futex_wait, futex_wake, heap_bytes, is_finished,
-    is_running, join, label, measure, measure_within, measured, move_to, note, now_ns,
-    place_persistent, random, set_pace, sleep, spawn, spin_hint, touch, transfers, wait_begin,
-    wait_end, watch_begin, watch_end, watch_task, with_local, yield_now,
+    is_measurement, is_running, join, label, measure, measure_within, measured, move_to, note,
+    now_ns, place_persistent, random, set_pace, sleep, spawn, spin_hint, touch, transfers,
+    wait_begin, wait_end, watch_begin, watch_end, watch_task, with_local, yield_now,
 };
 pub use lines::{Access, HotLine};
 pub use report::{Failure, FailureKind, Report};

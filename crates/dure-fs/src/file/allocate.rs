@@ -345,12 +345,17 @@ impl Files {
         for target in targets {
             edit.set(target.page, Slot::unwritten(target.block))?;
         }
-        edit.end();
         let count = u32::try_from(step.pages.len()).expect("a step has at most STEP_SLOTS pages");
         growth
             .charged
             .hand_over(state.charge(), count - step.replaced);
-        inode.data_stored(&mut state, &data, op.finish());
+        if step.replaced == 0 {
+            edit.end_unwritten();
+            inode.unwritten_stored(&mut state, &data, op.finish());
+        } else {
+            edit.end();
+            inode.data_stored(&mut state, &data, op.finish());
+        }
         Ok(())
     }
 }

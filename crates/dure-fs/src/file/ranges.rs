@@ -19,16 +19,16 @@
 //! | append, write or allocation past the end, truncate | [the old or the new end, ..), exclusive |
 //!
 //! **Waiting.** With `range_lock_wait=try` no task *queues* for a range: one that finds it taken
-//! tries for some microseconds, in which a
-//! copy ends, and then takes the exclusive inode lock instead, as if the file had no range lock.
-//! Ranges are handed over in order of arrival, and where threads outnumber cores each hand-over is
-//! a sleep: two threads on one page got 27 to 51 thousand calls a second by waiting, 3.8 million by
-//! the inode's lock, which any running thread may take. With `range_lock_wait=queue` all wait, as
-//! in hybridF2FS and pNOVA, here in order of arrival, and readers hold their range shared from the
-//! beginning of the call to its end, so that a read is one moment too. There each file has a range
-//! lock from the first call on, as the originals have: what a figure shows would otherwise depend
-//! on whether tasks had contended before. No tasks wait in a circle: a task takes one range, before
-//! all locks of higher rank, and a task that waits for a range holds none of these.
+//! tries for some microseconds, in which a copy ends, on many cores for longer, and then takes the
+//! exclusive inode lock instead, as if the file had no range lock. Ranges are handed over in order
+//! of arrival, and where threads outnumber cores each hand-over is a sleep: two threads on one page
+//! got 27 to 51 thousand calls a second by waiting, 3.8 million by the inode's lock, which any
+//! running thread may take. With `range_lock_wait=queue` all wait, as in hybridF2FS and pNOVA, here
+//! in order of arrival, and readers hold their range shared from the beginning of the call to its
+//! end, so that a read is one moment too. There each file has a range lock from the first call on,
+//! as the originals have: what a figure shows would otherwise depend on whether tasks had contended
+//! before. No tasks wait in a circle: a task takes one range, before all locks of higher rank, and
+//! a task that waits for a range holds none of these.
 //!
 //! # Invariants
 //! A range is taken before any other lock of the file, and one per task. The range lock is made

@@ -66,9 +66,13 @@ impl AccessTimeCell {
     /// the inode exclusively.
     pub(super) fn data_stored(&self, data: &DataHead) {
         self.clear();
-        self.stored.store(nanos(data.atime), Ordering::Relaxed);
         let changed = nanos(data.mtime).max(nanos(data.ctime));
-        self.changed.store(changed, Ordering::Relaxed);
+        for (there, time) in [(&self.stored, nanos(data.atime)), (&self.changed, changed)] {
+            // As in `clear`: of calls within a tick of the clock one writes it.
+            if there.load(Ordering::Relaxed) != time {
+                there.store(time, Ordering::Relaxed);
+            }
+        }
     }
 
     /// An overwrite has stored this time of a change. The caller holds the inode shared, and no other

@@ -5,7 +5,8 @@
 //! [`LastWriter`] is a word: the mark, once a task has looked it up or changed the granule.
 //!
 //! **Invariants.** A task that changes the granule of an inode that others know sets the word
-//! before it releases what excludes other writers. A task that asks without being excluded may get
+//! before it releases what excludes other writers, unless what changes the other granule need not
+//! follow it ([`Inode::store_unwritten`](super::Inode::store_unwritten)). A task that asks without being excluded may get
 //! the writer before that one: the two are concurrent, and may survive in either order. **On a
 //! crash** nothing remains.
 

@@ -358,8 +358,26 @@ impl Inode {
     /// Lets `op` write the data. It depends on the last writer of the attributes, as above, and on
     /// overwrites that changed slots only.
     pub(crate) fn store_data(&self, op: &mut Op<'_>, data: &InodeData) {
-        assert_eq!(data.number(), self.ino, "data goes to its own inode");
         self.depends(op);
+        self.replace_data(op, data);
+    }
+
+    /// Lets `op` write the data, to which it adds blocks without content only, and no size. Whether
+    /// these or a change of the attributes survives shows nothing of the other, so neither follows
+    /// the other, and their tasks share no line.
+    ///
+    /// *Crash scenario* without what this does depend on: another core's log, which has the
+    /// creation, is lost, and a free inode has blocks.
+    pub(crate) fn store_unwritten(&self, op: &mut Op<'_>, data: &InodeData) {
+        if op.marks_reads() {
+            let look = || self.node.last_writer(self.index);
+            op.depends_on(self.state().creation().get(look));
+        }
+        self.replace_data(op, data);
+    }
+
+    fn replace_data(&self, op: &mut Op<'_>, data: &InodeData) {
+        assert_eq!(data.number(), self.ino, "data goes to its own inode");
         if op.marks_reads() {
             self.overwrite_marks().for_each(|mark| op.depends_on(mark));
         }
@@ -370,6 +388,11 @@ impl Inode {
     /// exclusively, as for [`Inode::data_granule_stored`].
     pub(crate) fn data_stored(&self, state: &mut InodeState, data: &InodeData, mark: Mark) {
         self.data_granule_stored(mark);
+        self.unwritten_stored(state, data, mark);
+    }
+
+    /// Like [`Inode::data_stored`], after [`Inode::store_unwritten`].
+    pub(crate) fn unwritten_stored(&self, state: &mut InodeState, data: &InodeData, mark: Mark) {
         state.note_mark(mark);
         state.data_stored(data);
         self.access_time().data_stored(data);

@@ -182,6 +182,8 @@ pub(super) struct ForAttributes {
 #[repr(align(64))]
 pub(super) struct ForData {
     writer: LastWriter,
+    /// That of the attributes when blocks were first given to a hole. Read by tasks that do so.
+    creation: LastWriter,
     /// Reads since the data was stored.
     access_time: AccessTimeCell,
 }
@@ -190,6 +192,7 @@ impl ForData {
     pub(super) fn new(data: &DataHead) -> ForData {
         ForData {
             writer: LastWriter::default(),
+            creation: LastWriter::default(),
             access_time: AccessTimeCell::new(data),
         }
     }
@@ -337,6 +340,11 @@ impl<'i> StateLock<'i> {
     /// The last writer of the data.
     pub(super) fn data_writer(self) -> &'i LastWriter {
         &self.0.data.writer
+    }
+
+    /// The creation of the inode, or a later change of its attributes; never set again.
+    pub(super) fn creation(self) -> &'i LastWriter {
+        &self.0.data.creation
     }
 
     /// Removes what changes with the state from the cache: the data part, and of a directory, whose

@@ -84,6 +84,15 @@ fn sim_room_ranges_of_a_file_are_faster_than_its_lock() {
     );
 }
 
+/// They fell behind from 30 cores on: a task that does not get its range soon takes the whole file,
+/// which kept others from letting go of theirs.
+#[test]
+fn sim_room_parts_of_a_file_are_written_and_read_on_80_cores() {
+    let rates = [20, 80].map(|cores| simulate(Workload::Dwom75, "", cores));
+    let times = ratio(&rates[1], &rates[0]);
+    assert!(times > 2.0, "{times}: {}", rates[1].bottleneck);
+}
+
 #[test]
 fn sim_room_one_core_takes_as_long_as_its_instructions() {
     let done = simulate(Workload::Mwcl, "", 1);

@@ -42,7 +42,9 @@ pub(crate) const RANKS_CHECKED: bool = false;
 pub(crate) const SPIN_TURNS: u32 = 0;
 
 /// Few: one more turn shows what trying again does.
-pub(crate) const PATIENT_TURNS: u32 = 2;
+pub(crate) const fn patient_turns() -> u32 {
+    2
+}
 
 /// Readers of a per-core lock that contend before one opens its gate.
 pub(crate) const CONTENDED_AFTER: u32 = 1;

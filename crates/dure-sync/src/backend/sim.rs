@@ -21,8 +21,14 @@ pub(crate) use super::real::{
     BackendArc, BackendWeak, CHUNK_SHIFT, SPIN_TURNS, seq_cst_where_it_needs_saying,
 };
 
-/// Few, so that runs also reach the code after such a wait has ended.
-pub(crate) const PATIENT_TURNS: u32 = 12;
+/// Few in schedules that look for races, so that runs also reach the code after such a wait has
+/// ended; a measurement has as many as the machine.
+pub(crate) fn patient_turns() -> u32 {
+    match dure_vcpu::is_measurement() {
+        true => real::patient_turns(),
+        false => 12,
+    }
+}
 
 /// Readers of a per-core lock that contend before one opens its gate: few, so that runs open gates.
 pub(crate) const CONTENDED_AFTER: u32 = 2;

@@ -43,8 +43,9 @@ pub(crate) const SPIN_TURNS: u32 = 40;
 
 /// Like `SPIN_TURNS`, but some microseconds, for waits whose alternative is much slower than a
 /// sleep.
-#[cfg(not(dure_backend = "sim"))]
-pub(crate) const PATIENT_TURNS: u32 = 320;
+pub(crate) const fn patient_turns() -> u32 {
+    320
+}
 
 /// Readers of a per-core lock that contend before one opens its gate: enough to pay for the next
 /// writer's visit of all counts.

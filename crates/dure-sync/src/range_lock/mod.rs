@@ -235,14 +235,21 @@ impl Config {
     }
 }
 
-/// Calls `take` for some microseconds, until it returns something.
+/// Cores of a machine on which a task tries twice as long as on the smallest one.
+const CORES_TWICE: usize = 4;
+
+/// Calls `take` until it returns something, for some microseconds, and for longer on more cores: the
+/// alternative keeps all of them out of the file, and tasks that it keeps from letting go of their
+/// ranges make others give up, too.
 #[cold]
 fn soon<T>(mut take: impl FnMut() -> Option<T>) -> Option<T> {
-    for _ in 0..backend::PATIENT_TURNS {
-        if let Some(taken) = take() {
-            return Some(taken);
+    for _ in 0..=crate::core_count() / CORES_TWICE {
+        for _ in 0..backend::patient_turns() {
+            if let Some(taken) = take() {
+                return Some(taken);
+            }
+            backend::spin_hint();
         }
-        backend::spin_hint();
     }
     None
 }
@@ -400,7 +407,7 @@ impl<const RANK: u8> RangeLock<RANK> {
         self.take(range, Access::Exclusive, Patience::Try)
     }
 
-    /// Like [`RangeLock::try_write`], but tries for some microseconds: for a caller that shares a
+    /// Like [`RangeLock::try_write`], but tries for some microseconds, more on many cores: for a caller that shares a
     /// file with tasks that hold their ranges only for a copy; in the queue it would sleep.
     #[inline]
     pub fn write_soon(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
@@ -408,7 +415,7 @@ impl<const RANK: u8> RangeLock<RANK> {
             .or_else(|| soon(|| self.try_write(range)))
     }
 
-    /// Like [`RangeLock::try_read`], but tries for some microseconds.
+    /// Like [`RangeLock::try_read`], but tries as long as [`RangeLock::write_soon`].
     #[cold]
     pub fn read_soon(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
         soon(|| self.try_read(range))

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dure_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use dure_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use dure_sync::range_lock::{Access, ByteRange, Config as LockConfig, Policy, RangeLock};
 use dure_sync::sim::{Config, FailureKind, Report, Schedule, charge, run, seeds, try_run};
 use dure_sync::{Arc, CoreId, random, thread};
@@ -492,4 +492,46 @@ fn sim_a_memory_bound_keeps_private_ranges_apart_once_they_have_words() {
     });
     assert_eq!(done.value.chunks, 4);
     assert!(done.report.transfers < 150, "{}", done.report.transfers);
+}
+
+/// Whether a task that wants a range gets it by trying, of one that holds it for this long.
+fn is_had_soon(config: Config, held: Duration) -> bool {
+    let program = move || {
+        let lock = Lock::new(LockConfig::new(Policy::Segment));
+        let is_held = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn_on(CoreId::new(0), || {
+                let range = lock.write(pages(0, 1));
+                is_held.store(true, Ordering::Release);
+                charge(held);
+                drop(range);
+            });
+            let other = scope.spawn_on(CoreId::new(1), || {
+                while !is_held.load(Ordering::Acquire) {
+                    thread::spin_hint();
+                }
+                lock.write_soon(pages(0, 1)).is_some()
+            });
+            other.join().unwrap()
+        })
+    };
+    run(config, program).value
+}
+
+/// What a measurement finds is what the machine would do; schedules get to what comes after.
+#[test]
+fn sim_a_measurement_tries_as_long_as_the_machine() {
+    let copy = Duration::from_micros(5);
+    assert!(is_had_soon(Config::min_clock(2), copy));
+    let (every, ns) = (1 << 20, 1);
+    let stalls = Schedule::Stall { every, ns };
+    assert!(!is_had_soon(Config::new(2, 1, stalls), copy));
+}
+
+/// The alternative keeps all cores out of the file.
+#[test]
+fn sim_the_more_cores_the_longer_a_task_tries() {
+    let copies = Duration::from_micros(100);
+    assert!(!is_had_soon(Config::min_clock(2), copies));
+    assert!(is_had_soon(Config::min_clock(64), copies));
 }

@@ -120,13 +120,22 @@ impl<'a, 'v> MapEdit<'a, 'v> {
 
     /// Writes the data into the inode's granule; to be called once, after the last change.
     pub(crate) fn end(self) {
+        self.end_with(Inode::store_data);
+    }
+
+    /// Like [`MapEdit::end`], if unwritten blocks were given to holes, and nothing else was done.
+    pub(crate) fn end_unwritten(self) {
+        self.end_with(Inode::store_unwritten);
+    }
+
+    fn end_with(self, store: impl FnOnce(&Inode, &mut Op<'v>, &InodeData)) {
         if let Some((owner, run)) = self.placed.end() {
             self.op.place(owner, run);
         }
         if let Some((owner, run)) = self.unplaced.end() {
             self.op.unplace(owner, run);
         }
-        self.inode.store_data(self.op, self.data);
+        store(self.inode, self.op, self.data);
     }
 
     fn place(&mut self, owner: SlotRef, block: BlockNo) {

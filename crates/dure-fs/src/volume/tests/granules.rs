@@ -8,13 +8,13 @@ use dure_sync::canary::Rule;
 
 use super::{options, ram, shared};
 use crate::{
-    FileSystem, InodeRef, MountOptions, NewInode, ReadMode, RenameMode, SetAttributes, Stamp,
-    SyncScope, XattrMode,
+    AllocateMode, FileSystem, InodeRef, MountOptions, NewInode, ReadMode, RenameMode,
+    SetAttributes, Stamp, SyncScope, XattrMode,
 };
 
-/// Core 0 creates a file and syncs nothing; core 1 writes its page back, and commits its log for
-/// another file. What a crash leaves.
-fn crash(read_marks: Rule) -> Arc<RamDevice> {
+/// Core 0 creates a file and syncs nothing; core 1 changes its data, and commits its log for another
+/// file. What a crash leaves.
+fn crash(read_marks: Rule, change: impl Fn(&FileSystem, &InodeRef)) -> Arc<RamDevice> {
     let device = ram(8192, 2);
     let core = Arc::new(AtomicUsize::new(1));
     let mut options = MountOptions {
@@ -36,10 +36,7 @@ fn crash(read_marks: Rule) -> Arc<RamDevice> {
     fs.fsync(&first, SyncScope::All).unwrap();
     let made = fs.create(&root, b"made", &new).unwrap();
     core.store(1, Ordering::Relaxed);
-    fs.write(&made, 0, &[7; 4096], Stamp::Set).unwrap();
-    fs.0.files
-        .body
-        .settle(&fs.0.files, std::slice::from_ref(made.inode()));
+    change(&fs, &made);
     fs.set_xattr(&other, b"user.a", b"b", XattrMode::Any)
         .unwrap();
     fs.fsync(&other, SyncScope::All).unwrap();
@@ -47,6 +44,22 @@ fn crash(read_marks: Rule) -> Arc<RamDevice> {
     let image = device.snapshot();
     std::mem::forget(fs);
     Arc::new(RamDevice::from_image("crashed", &image))
+}
+
+fn settle(fs: &FileSystem, inode: &InodeRef) {
+    let files = &fs.0.files;
+    files
+        .body
+        .settle(files, std::slice::from_ref(inode.inode()));
+}
+
+fn write_back(fs: &FileSystem, inode: &InodeRef) {
+    fs.write(inode, 0, &[7; 4096], Stamp::Set).unwrap();
+    settle(fs, inode);
+}
+
+fn preallocate(fs: &FileSystem, inode: &InodeRef) {
+    fs.allocate(inode, AllocateMode::KeepSize, 0, 4096).unwrap();
 }
 
 fn issues(device: &Arc<RamDevice>) -> Vec<String> {
@@ -58,19 +71,23 @@ fn issues(device: &Arc<RamDevice>) -> Vec<String> {
 
 #[test]
 fn stored_data_survives_with_the_creation_of_its_inode_or_not_at_all() {
-    let crashed = crash(Rule::Holds);
-    assert_eq!(issues(&crashed), Vec::<String>::new());
+    for change in [write_back, preallocate] {
+        let crashed = crash(Rule::Holds, change);
+        assert_eq!(issues(&crashed), Vec::<String>::new());
+    }
 }
 
 #[test]
 fn canary_data_that_survives_alone_is_noticed() {
-    let found = issues(&crash(Rule::LEFT_OUT));
-    assert!(
-        found
-            .iter()
-            .any(|issue| issue.contains("data of a free inode")),
-        "{found:?}"
-    );
+    for change in [write_back, preallocate] {
+        let found = issues(&crash(Rule::LEFT_OUT, change));
+        assert!(
+            found
+                .iter()
+                .any(|issue| issue.contains("data of a free inode")),
+            "{found:?}"
+        );
+    }
 }
 
 /// A volume on two cores with the files `other`, made by core 1, and `kept`, made by core 0; both
@@ -195,11 +212,7 @@ fn a_rename_that_replaces_survives_with_the_data_or_not_at_all() {
     let made = pair.make("made", 0);
     pair.commit(0);
     pair.on(1);
-    pair.fs
-        .0
-        .files
-        .body
-        .settle(&pair.fs.0.files, std::slice::from_ref(made.inode()));
+    settle(&pair.fs, &made);
     pair.replace_kept();
     drop(made);
     assert_eq!(content(&pair.crash(), "kept").unwrap(), CONTENT);
@@ -215,40 +228,10 @@ fn a_rename_that_replaces_survives_with_the_latest_data() {
     pair.on(1);
     let latest = vec![9; CONTENT.len()];
     pair.fs.write(&made, 0, &latest, Stamp::Set).unwrap();
-    pair.fs
-        .0
-        .files
-        .body
-        .settle(&pair.fs.0.files, std::slice::from_ref(made.inode()));
+    settle(&pair.fs, &made);
     pair.replace_kept();
     drop(made);
     assert!(content(&pair.crash(), "kept").unwrap() == latest);
-}
-
-/// Core 1 makes a synced file shorter, core 0 changes its mode and commits its log.
-#[test]
-fn a_new_mode_survives_with_the_truncate_before_it_or_not_at_all() {
-    let pair = Pair::new();
-    let made = pair.make("made", 0);
-    pair.fs.fsync(&made, SyncScope::All).unwrap();
-    pair.on(1);
-    let shorter = SetAttributes {
-        size: Some(4096),
-        ..SetAttributes::default()
-    };
-    pair.fs.change_attributes(&made, &shorter).unwrap();
-    pair.on(0);
-    let mode = SetAttributes {
-        mode: Some(0o600),
-        ..SetAttributes::default()
-    };
-    pair.fs.change_attributes(&made, &mode).unwrap();
-    pair.commit(0);
-    drop(made);
-    let fs = pair.crash();
-    let found = fs.lookup(&fs.root().unwrap(), b"made").unwrap().unwrap();
-    let found = fs.attributes(&found).unwrap();
-    assert_eq!((found.mode & 0o777, found.size), (0o600, 4096));
 }
 
 /// Core 0 takes the set-id bit of a file, core 1 writes new content back and commits its log.
@@ -266,11 +249,7 @@ fn new_content_survives_with_the_loss_of_the_set_id_bit_or_not_at_all() {
     pair.fs.change_attributes(&made, &mode(0o755)).unwrap();
     pair.on(1);
     pair.fs.write(&made, 0, &[8; 4096], Stamp::Set).unwrap();
-    pair.fs
-        .0
-        .files
-        .body
-        .settle(&pair.fs.0.files, std::slice::from_ref(made.inode()));
+    settle(&pair.fs, &made);
     pair.commit(1);
     drop(made);
     let fs = pair.crash();
@@ -278,4 +257,94 @@ fn new_content_survives_with_the_loss_of_the_set_id_bit_or_not_at_all() {
     let set_id = fs.attributes(&found).unwrap().mode & 0o4000 != 0;
     let is_new = content(&fs, "made").unwrap()[0] == 8;
     assert!(is_new && !set_id, "new content {is_new}, set-id {set_id}");
+}
+
+/// Pages of `CONTENT`.
+const PAGES: u64 = 40;
+const BEHIND: u64 = PAGES * 4096;
+
+/// A synced file. Core 1 has changed its data by `change`, core 0 its mode by the last call.
+fn with_a_new_mode(change: impl Fn(&FileSystem, &InodeRef)) -> (Pair, InodeRef) {
+    let pair = Pair::new();
+    let made = pair.make("made", 0);
+    pair.fs.fsync(&made, SyncScope::All).unwrap();
+    pair.on(1);
+    change(&pair.fs, &made);
+    pair.on(0);
+    let mode = SetAttributes {
+        mode: Some(0o600),
+        ..SetAttributes::default()
+    };
+    pair.fs.change_attributes(&made, &mode).unwrap();
+    (pair, made)
+}
+
+/// What a crash leaves, if core 0 commits its log: blocks and content of a file with the new mode.
+fn crash_with_a_new_mode(change: impl Fn(&FileSystem, &InodeRef)) -> (u64, Vec<u8>) {
+    let (pair, made) = with_a_new_mode(change);
+    pair.commit(0);
+    drop(made);
+    left_with_a_new_mode(pair)
+}
+
+fn left_with_a_new_mode(pair: Pair) -> (u64, Vec<u8>) {
+    let fs = pair.crash();
+    let found = fs.lookup(&fs.root().unwrap(), b"made").unwrap().unwrap();
+    let found = fs.attributes(&found).unwrap();
+    assert_eq!(found.mode & 0o777, 0o600);
+    (found.blocks / 8, content(&fs, "made").unwrap())
+}
+
+fn give_blocks(fs: &FileSystem, inode: &InodeRef) {
+    fs.allocate(inode, AllocateMode::KeepSize, BEHIND, 3 * 4096)
+        .unwrap();
+}
+
+/// Blocks that a hole gets show no content: a later change of attributes does not wait for them.
+#[test]
+fn a_new_mode_survives_without_blocks_that_have_no_content() {
+    let (blocks, content) = crash_with_a_new_mode(give_blocks);
+    assert!(blocks == PAGES && content == CONTENT, "{blocks} blocks");
+}
+
+#[test]
+fn blocks_that_have_no_content_are_there_after_an_fsync() {
+    // An fsync of the data leaves out the times, which would bring the blocks along.
+    for scope in [SyncScope::All, SyncScope::Data] {
+        let (pair, made) = with_a_new_mode(give_blocks);
+        pair.fs.fsync(&made, scope).unwrap();
+        drop(made);
+        let (blocks, _) = left_with_a_new_mode(pair);
+        assert_eq!(blocks, PAGES + 3);
+    }
+}
+
+#[test]
+fn a_new_mode_survives_with_what_was_written_into_such_blocks() {
+    let (_, content) = crash_with_a_new_mode(|fs, inode| {
+        give_blocks(fs, inode);
+        fs.write(inode, BEHIND, &[9; 4096], Stamp::Set).unwrap();
+        settle(fs, inode);
+    });
+    assert!(content.len() == CONTENT.len() + 4096 && content.ends_with(&[9; 4096]));
+}
+
+#[test]
+fn a_new_mode_survives_with_the_zeroes_in_place_of_content() {
+    let (_, content) = crash_with_a_new_mode(|fs, inode| {
+        fs.allocate(inode, AllocateMode::Zero, 0, 4096).unwrap();
+    });
+    assert_eq!(content[..4096], [0; 4096]);
+}
+
+#[test]
+fn a_new_mode_survives_with_the_truncate_before_it_or_not_at_all() {
+    let (_, content) = crash_with_a_new_mode(|fs, inode| {
+        let shorter = SetAttributes {
+            size: Some(4096),
+            ..SetAttributes::default()
+        };
+        fs.change_attributes(inode, &shorter).unwrap();
+    });
+    assert_eq!(content.len(), 4096);
 }
