@@ -109,8 +109,7 @@ fn a_program_that_is_replaced_leaves_the_volume_to_the_next() {
 pub(crate) fn disagrees() {
     let file = File::create("file").unwrap();
     file.write_all_at(b"sown", 0).unwrap();
-    let other = || std::thread::sleep(std::time::Duration::from_secs(60));
-    let _other = std::thread::spawn(other);
+    let _other = thread::spawn("other", || thread::sleep(Duration::from_secs(60)));
     // It gives up to be root, but not what root may, and uses that.
     // SAFETY: for this thread.
     unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) };

@@ -7,6 +7,11 @@
 //! packet is filled once, by the
 //! thread, which says there whether it ends. **Crash.** Nothing is kept.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "the locks of this crate are above its threads"
+)]
+
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,8 +73,10 @@ impl<T: Send + 'static> Thread<T> {
             let stays = STAY.load(Ordering::SeqCst);
             *own.lock() = Some(Left { outcome, stays });
             own.filled.notify_all();
-            while stays {
-                thread::sleep(LONG);
+            if stays {
+                loop {
+                    thread::sleep(LONG);
+                }
             }
         })?;
         Ok(Thread { thread, packet })
