@@ -8,7 +8,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use dure::{File, Metadata, Seek};
+use dure::{Deduped, File, Metadata, Seek};
 use dure_sync::Mutex;
 use dure_sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::SeekFrom;
@@ -137,6 +137,40 @@ impl Description {
         refused(self.file.set_len(len))?;
         mapped::resized(self.file.ino(), fd);
         Ok(0)
+    }
+
+    /// Has the pages of `source` from `from` on from `to` on, too; `len` 0: up to its end.
+    pub(crate) fn clone_from(
+        &self,
+        (source, from): (&Description, u64),
+        (fd, to): (BorrowedFd<'_>, u64),
+        len: u64,
+    ) -> Result<(), i32> {
+        self.settle(source)?;
+        refused(self.file.clone_range(&source.file, from, to, len))?;
+        mapped::resized(self.file.ino(), fd);
+        Ok(())
+    }
+
+    /// Shares pages with `source` that are the same.
+    pub(crate) fn dedupe_from(
+        &self,
+        (source, from): (&Description, u64),
+        to: u64,
+        len: u64,
+    ) -> Result<Deduped, i32> {
+        self.settle(source)?;
+        refused(self.file.dedupe_range(&source.file, from, to, len))
+    }
+
+    /// Has the library know what is stored in mappings of the two.
+    fn settle(&self, other: &Description) -> Result<(), i32> {
+        for one in [self, other] {
+            if mapped::is(one.file.ino()) {
+                one.sync(true)?;
+            }
+        }
+        Ok(())
     }
 
     /// Attributes, and the number of the device.

@@ -137,6 +137,29 @@ fn what_a_program_becomes_leaves_the_mount_to_others() {
 }
 
 #[test]
+fn a_program_clones_as_on_a_file_system_of_the_kernel() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = volume(folder.path());
+    let image = text(&image);
+    let sown = run(image, "seq 100000 > field");
+    assert!(sown.status.success(), "{}", errors(&sown));
+    let cloned = run(image, "exec cp --reflink=always field copy");
+    assert!(cloned.status.success(), "{}", errors(&cloned));
+    let info = printed(&["info", image, "--json"]);
+    let spared = info.split("\"blocks_spared_by_clones\": ").nth(1).unwrap();
+    assert!(!spared.starts_with('0'), "{info}");
+    assert_eq!(
+        printed(&["cat", image, "copy"]),
+        printed(&["cat", image, "field"])
+    );
+    let abroad = run(image, "exec cp --reflink=always /etc/passwd copy");
+    assert!(!abroad.status.success());
+}
+
+#[test]
 fn children_use_the_mount_as_long_as_they_live() {
     if !can_mount() {
         return;
@@ -204,5 +227,6 @@ fn what_cannot_be_run_is_refused_before_the_program_begins() {
     let again = format!("{} cat {image} field", env!("CARGO_BIN_EXE_dure"));
     assert!(errors(&run(image, &again)).contains("in use by process"));
     let line = format!("{} run {image} -- true", env!("CARGO_BIN_EXE_dure"));
-    assert!(errors(&run(image, &line)).contains("in use by process"));
+    let twice = errors(&run(image, &line));
+    assert!(twice.contains("in use by process"), "{twice}");
 }

@@ -6,6 +6,7 @@
 //! **On a crash** see `crate`.
 
 mod children;
+mod clone;
 mod close;
 mod content;
 mod identity;

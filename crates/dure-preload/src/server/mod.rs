@@ -106,8 +106,11 @@ fn begin_server(order: &Order, library: &OsStr, enters: Option<PathBuf>) -> Resu
     let answers_fd = answers.fd();
     let job = (order.clone(), Arc::clone(&fence));
     process::begin(Box::new(move || serve(&job.0, &job.1, answers)));
-    let begun = process::wait_until_it_serves().and_then(|()| fence.part());
-    process::program_goes_on();
+    let begun = process::wait_until_it_serves().and_then(|()| {
+        let parted = fence.part();
+        process::program_goes_on();
+        parted
+    });
     descriptors::restore(limit);
     begun?;
     descriptors::close(answers_fd);

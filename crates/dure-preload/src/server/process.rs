@@ -104,7 +104,8 @@ fn help(body: Body) {
     let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
 }
 
-/// Sleeps as long as the server lives, or the program never began. Touches no thread-local storage.
+/// Sleeps as long as the server lives; for ever if the program did not begin, which says why and ends.
+/// Touches no thread-local storage.
 fn await_server() {
     while SERVER_ALIVE.load(Ordering::SeqCst) != 0 {
         // The kernel wakes it as a word that processes share.

@@ -196,3 +196,94 @@ pub(crate) fn copies() {
         assert_eq!(std::fs::read(name).unwrap(), b"sown together");
     }
 }
+
+/// `struct file_clone_range`.
+#[repr(C)]
+struct Range {
+    source: i64,
+    from: u64,
+    len: u64,
+    to: u64,
+}
+
+/// `struct file_dedupe_range` with two targets.
+#[repr(C)]
+struct Dedupe {
+    from: u64,
+    len: u64,
+    targets: u64,
+    found: [Target; 2],
+}
+
+#[repr(C)]
+struct Target {
+    fd: i64,
+    to: u64,
+    same: u64,
+    status: i32,
+    reserved: u32,
+}
+
+/// Clones what is stored in a mapping, by each request of Linux.
+pub(crate) fn clones() {
+    let new = |name| {
+        let mut options = File::options();
+        let options = options.read(true).write(true).create_new(true);
+        options.open(name).unwrap()
+    };
+    let (source, target) = (new("source"), new("target"));
+    for file in [&source, &target] {
+        file.write_all_at(&[7; 8192], 0).unwrap();
+    }
+    let fd = |file: &File| file.as_raw_fd();
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let null = std::ptr::null_mut();
+    // SAFETY: new memory.
+    let page = unsafe { libc::mmap(null, 8192, access, libc::MAP_SHARED, fd(&source), 0) };
+    // SAFETY: its second page.
+    unsafe { page.cast::<u8>().add(4096).write_volatile(9) };
+    let of = |fd: i32| Target {
+        fd: fd.into(),
+        to: 0,
+        same: 0,
+        status: 0,
+        reserved: 0,
+    };
+    let mut dedupe = Dedupe {
+        from: 0,
+        len: 8192,
+        targets: 2,
+        found: [of(fd(&target)), of(1)],
+    };
+    // SAFETY: the structure of the request.
+    let done = unsafe { libc::ioctl(fd(&source), 0xc018_9436, &raw mut dedupe) };
+    let [of_target, of_output] = dedupe.found;
+    assert_eq!((done, of_target.same, of_target.status), (0, 4096, 1));
+    assert_eq!((of_output.same, of_output.status), (0, -libc::EXDEV));
+    let range = Range {
+        source: fd(&source).into(),
+        from: 4096,
+        len: 0,
+        to: 0,
+    };
+    // SAFETY: likewise.
+    let done = unsafe { libc::ioctl(fd(&target), 0x4020_940d, &raw const range) };
+    assert_eq!(done, 0);
+    let mut bytes = [0; 8192];
+    target.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!((bytes[0], bytes[1], bytes[4096]), (9, 7, 7));
+    let whole = new("whole");
+    // SAFETY: a number.
+    let done = unsafe { libc::ioctl(fd(&whole), 0x4004_9409, fd(&source)) };
+    assert_eq!(done, 0);
+    assert_eq!(whole.metadata().unwrap().len(), 8192);
+    let host = File::open("/proc/self/exe").unwrap();
+    // SAFETY: a number.
+    let done = unsafe { libc::ioctl(fd(&whole), 0x4004_9409, fd(&host)) };
+    assert_eq!(done, -1);
+}
+
+#[test]
+fn clones_share_what_both_ways_have_written() {
+    run("clones", 6);
+}

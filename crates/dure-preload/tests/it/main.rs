@@ -21,7 +21,7 @@ fn part() {
     let Some(part) = std::env::var_os(run::PART) else {
         return;
     };
-    let parts: [(&str, fn()); 16] = [
+    let parts: [(&str, fn()); 17] = [
         ("positions", positions::part),
         ("appends", positions::appends),
         ("vectors", positions::vectors),
@@ -31,6 +31,7 @@ fn part() {
         ("streams", descriptors::streams),
         ("sizes", descriptors::sizes),
         ("copies", descriptors::copies),
+        ("clones", descriptors::clones),
         ("copied memory", positions::copied_memory),
         ("random", random::part),
         ("handlers", signals::part),
