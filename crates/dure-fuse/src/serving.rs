@@ -71,10 +71,11 @@ impl Serving {
         server.is_some_and(|server| !server.is_finished())
     }
 
-    /// Ends it without its server, whose process is about to end. Who uses it gets errors.
-    pub fn abort(&self) {
+    /// Ends it without its server, whose process is about to end. Who uses it gets errors. `device`: the
+    /// number that its files have.
+    pub fn abort(&self, device: (u32, u32)) {
         // A process that maps nothing of it ends without.
-        let _ = abort(&self.path);
+        let _ = abort(&self.path, device);
     }
 
     /// Unmounts it. Does nothing if it was unmounted by others.

@@ -217,7 +217,7 @@ impl Mount {
     /// [`Mount::unmount`], while files of the mount are mapped in it: the kernel would wait for an answer
     /// of it. Needs root, or `/sys/fs/fuse/connections`.
     pub fn abort(&self) {
-        self.serving.abort();
+        self.serving.abort(self.device);
     }
 
     /// Unmounts it. What stands in shared mappings of it is on the volume then. Does nothing if it was

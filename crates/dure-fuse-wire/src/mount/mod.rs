@@ -319,22 +319,25 @@ pub fn unmount(at: &Path, lazy: Lazy) -> Result<(), MountError> {
     }
 }
 
-/// Ends the connection of what is mounted on `at`: who waits for its server, and who asks it from now on,
+/// Ends the connection of the device that is mounted on `at`: who waits for its server, and who asks it from now on,
 /// gets an error. For a server that answers no more: the kernel would wait for it when its process
 /// ends, which maps files of the mount.
 ///
 /// # Errors
-/// Of umount2(2), and then of `/sys/fs/fuse/connections`, which users may write to.
-pub fn abort(at: &Path) -> io::Result<()> {
+/// `ENODEV`: something else is mounted there. Those of `/sys/fs/fuse/connections`, which users may write to,
+/// after umount2(2) was refused.
+pub fn abort(at: &Path, (major, minor): (u32, u32)) -> io::Result<()> {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let root = statx(CWD, at, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)?;
+    if (root.stx_dev_major, root.stx_dev_minor) != (major, minor) {
+        return Err(Errno::NODEV.into());
+    }
     // The kernel ends the connection before it looks whether the mount is in use.
     match rustix::mount::unmount(at, UnmountFlags::FORCE) {
         Ok(()) | Err(Errno::BUSY) => return Ok(()),
         Err(_) => {}
     }
-    let root = statx(CWD, at, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)?;
-    let connection = format!("/sys/fs/fuse/connections/{}/abort", root.stx_dev_minor);
-    std::fs::write(connection, "1")
+    std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1")
 }
 
 /// Changes the flags of what is mounted on the directory `at`; flags that are not given are

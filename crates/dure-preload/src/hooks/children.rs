@@ -134,7 +134,14 @@ unsafe fn replace<N>(
     let program = server::is_program().then(program).flatten();
     // SAFETY: the caller's.
     let ours = program.and_then(|program| unsafe { Environment::of(&program, environment) });
-    let environment = ours.as_ref().map_or(environment, Environment::as_ptr);
+    if let Some(ours) = ours {
+        // SAFETY: the caller's arguments, and an environment as it is to be.
+        let failed = unsafe { real(named, arguments, ours.as_ptr()) };
+        if std::io::Error::last_os_error().raw_os_error() != Some(libc::E2BIG) {
+            return failed;
+        }
+        // What was added was too much.
+    }
     // SAFETY: the caller's arguments.
     unsafe { real(named, arguments, environment) }
 }

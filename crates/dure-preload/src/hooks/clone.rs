@@ -58,13 +58,14 @@ unsafe fn ask(real: Ask, fd: c_int, request: c_ulong, argument: *mut c_void) -> 
     // Some programs have the number with a sign.
     let short = match request & 0xffff_ffff {
         FICLONE => {
-            let source = i32::try_from(argument.addr().cast_signed()).ok();
-            source.and_then(|source| clone(fd, (source, 0), (0, 0)))
+            // The kernel looks at 32 bits.
+            let source = u32::try_from(argument.addr() & 0xffff_ffff).unwrap_or(u32::MAX);
+            clone(fd, (source.cast_signed(), 0), (0, 0))
         }
         FICLONERANGE => {
             // SAFETY: the caller's structure, if it is one.
-            let range = unsafe { argument.cast::<CloneRange>().as_ref() }.copied();
-            range.and_then(|range| {
+            let range = || unsafe { argument.cast::<CloneRange>().read_unaligned() };
+            (!argument.is_null()).then(range).and_then(|range| {
                 let source = i32::try_from(range.source).ok()?;
                 clone(fd, (source, range.from), (range.to, range.len))
             })
@@ -123,10 +124,15 @@ unsafe fn dedupe(source: c_int, asked: *mut DedupeRange) -> Option<Result<(), i3
         let of_both = |file: &Description, source: &Description| {
             file.dedupe_from((source, from), target.to, len)
         };
-        // A target that is no file of the volume is on another file system.
-        let found = with_both(fd, source, of_both).unwrap_or(Err(libc::EXDEV));
+        // One that is open, but not for the library, is taken for one of another file system.
+        // SAFETY: a number.
+        let is_open = unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
+        let other = if is_open { libc::EXDEV } else { libc::EBADF };
+        let found = with_both(fd, source, of_both).unwrap_or(Err(other));
         (target.same, target.status) = match found {
-            Ok(found) => (found.same, if found.differs { DIFFERS } else { 0 }),
+            // As the kernel, which shares all of a range or nothing.
+            Ok(found) if found.differs => (0, DIFFERS),
+            Ok(found) => (found.same, 0),
             Err(errno) => (0, -errno),
         };
         done = Some(Ok(()));

@@ -1,10 +1,12 @@
 //! Calls that change users and groups.
 //!
-//! **Problem.** The C library has every thread of the process change them, and ends that if one cannot. A
-//! program with one thread may have given that rights which the helper of its server lacks
-//! (PR_SET_KEEPCAPS). **Structure.** Where the program has one thread the kernel is asked, for that.
-//! **Invariants.** The helper and the server stay whom they were. **On a crash** nothing is kept.
+//! **Problem.** The C library has every thread of the process change them, and ends that if one can and
+//! another one cannot. A program with one thread may have given that rights which the helper of its server
+//! lacks (PR_SET_KEEPCAPS). **Structure.** From then on the kernel is asked, for that thread.
+//! **Invariants.** The server stays whom it was; the helper until then does what the program does.
+//! **On a crash** nothing is kept.
 
+use dure_sync::atomic::{AtomicBool, Ordering};
 use libc::{c_int, c_long, gid_t, size_t, uid_t};
 
 use super::hook;
@@ -12,8 +14,10 @@ use crate::server;
 
 /// "As it is."
 const SAME: uid_t = uid_t::MAX;
-/// The program's and the helper.
-const THREADS: usize = 2;
+/// Links of the folder of threads, with the program's and the helper's.
+const LINKS: u64 = 4;
+/// The kernel was asked once: the helper is another user. Written by the one thread: Relaxed.
+static PARTED: AtomicBool = AtomicBool::new(false);
 
 type One = unsafe extern "C" fn(uid_t) -> c_int;
 type Two = unsafe extern "C" fn(uid_t, uid_t) -> c_int;
@@ -30,9 +34,17 @@ hook!(setresuid: (real: uid_t, effective: uid_t, saved: uid_t) -> c_int = set_th
 hook!(setresgid: (real: gid_t, effective: gid_t, saved: gid_t) -> c_int = set_three_groups);
 hook!(setgroups: (count: size_t, groups: *const gid_t) -> c_int = set_groups);
 
-fn has_one_thread() -> bool {
-    server::is_program()
-        && std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == THREADS)
+/// Whether the program has one thread, which keeps what the helper does not. Allocates nothing.
+fn is_apart() -> bool {
+    if !server::is_program() {
+        return false;
+    }
+    let threads = rustix::fs::stat(c"/proc/self/task");
+    let is_one = threads.is_ok_and(|threads| threads.st_nlink == LINKS);
+    // SAFETY: numbers only.
+    let kept = |what| unsafe { libc::prctl(what, 0, 0, 0, 0) };
+    let keeps = || kept(libc::PR_GET_KEEPCAPS) > 0 || kept(libc::PR_GET_SECUREBITS) > 0;
+    is_one && (PARTED.load(Ordering::Relaxed) || keeps())
 }
 
 /// What the kernel answers, if it is to be asked.
@@ -40,7 +52,10 @@ fn of_thread(number: c_long, ids: [uid_t; 3]) -> Option<c_int> {
     let [one, two, three] = ids;
     // SAFETY: numbers only.
     let ask = || unsafe { libc::syscall(number, one, two, three) };
-    has_one_thread().then(|| if ask() == 0 { 0 } else { -1 })
+    is_apart().then(|| {
+        PARTED.store(true, Ordering::Relaxed);
+        if ask() == 0 { 0 } else { -1 }
+    })
 }
 
 unsafe fn set_user(real: One, id: uid_t) -> c_int {
@@ -54,11 +69,17 @@ unsafe fn set_group(real: One, id: gid_t) -> c_int {
 }
 
 unsafe fn set_effective_user(real: One, id: uid_t) -> c_int {
+    if id == SAME {
+        return super::refuse(libc::EINVAL);
+    }
     // SAFETY: the caller's argument.
     of_thread(libc::SYS_setresuid, [SAME, id, SAME]).unwrap_or_else(|| unsafe { real(id) })
 }
 
 unsafe fn set_effective_group(real: One, id: gid_t) -> c_int {
+    if id == SAME {
+        return super::refuse(libc::EINVAL);
+    }
     // SAFETY: the caller's argument.
     of_thread(libc::SYS_setresgid, [SAME, id, SAME]).unwrap_or_else(|| unsafe { real(id) })
 }
@@ -86,7 +107,7 @@ unsafe fn set_three_groups(real: Three, one: gid_t, two: gid_t, three: gid_t) ->
 }
 
 unsafe fn set_groups(real: Groups, count: size_t, groups: *const gid_t) -> c_int {
-    if !has_one_thread() {
+    if !is_apart() {
         // SAFETY: the caller's arguments.
         return unsafe { real(count, groups) };
     }

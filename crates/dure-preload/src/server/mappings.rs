@@ -6,13 +6,18 @@
 
 use std::path::Path;
 
+/// The device that is mounted on a directory.
+pub(super) fn device(at: &Path) -> Option<(u32, u32)> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let root = statx(CWD, at, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE).ok()?;
+    Some((root.stx_dev_major, root.stx_dev_minor))
+}
+
 /// Unmaps all files of the mount `at`.
 pub(super) fn unmap(at: &Path) {
-    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-    let Ok(root) = statx(CWD, at, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE) else {
+    let Some(device) = device(at) else {
         return;
     };
-    let device = (root.stx_dev_major, root.stx_dev_minor);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     for (start, len) in maps.lines().filter_map(|line| mapping(line, device)) {
         // SAFETY: the program's, which has ended; no memory of the library is a file of the volume.

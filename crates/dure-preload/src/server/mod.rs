@@ -17,7 +17,7 @@ mod replaced;
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use dure::run::{Order, PRELOAD, Word};
 use dure::{Credentials, File, Mount, Volume};
 use dure_sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use dure_sync::{Arc, clock, thread};
-use replaced::{Answers, Asked};
+use replaced::{Answers, Asked, GIVEN, IN_USE, LOST};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 
 pub(crate) use replaced::Environment;
@@ -78,12 +78,24 @@ pub(crate) fn begin() {
     PROGRAM.store(me.cast_unsigned(), Ordering::Relaxed);
     // SAFETY: `dure run` has opened it for this process.
     let socket = unsafe { OwnedFd::from_raw_fd(order.socket) };
-    let enters = match order.before.map(|before| replaced::ask(before, &order)) {
-        None => order.begins_inside.then(|| order.at.clone()),
-        Some(Asked::Free(was)) => was,
-        Some(Asked::InUse) => return,
+    let asked = order.before.map(|before| replaced::ask(before, &order));
+    let enters = match asked {
+        None => Ok(order.begins_inside.then(|| order.at.clone())),
+        Some(Asked::Free(was)) => Ok(was),
+        Some(Asked::InUse) => {
+            // It has no helper, and no descriptors of the library.
+            PROGRAM.store(0, Ordering::Relaxed);
+            return;
+        }
+        Some(Asked::Lost) => Err(format!("{}: its server is lost", order.at.display())),
     };
-    let begun = begin_server(&order, library, enters);
+    // The numbers of the program before are the library's: this one is to be the program's again.
+    let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 0).unwrap_or(socket);
+    let order = Order {
+        socket: socket.as_raw_fd(),
+        ..order
+    };
+    let begun = enters.and_then(|enters| begin_server(&order, library, enters));
     match begun {
         Ok(()) => {
             hooks::begin();
@@ -99,11 +111,11 @@ pub(crate) fn begin() {
 /// Begins to serve, and enters a directory.
 fn begin_server(order: &Order, library: &OsStr, enters: Option<PathBuf>) -> Result<(), String> {
     slot::begin().map_err(|error| format!("a page that children do not have: {error}"))?;
+    let standing = replaced::standing().map_err(|error| format!("/proc/thread-self: {error}"))?;
     let limit = descriptors::limit();
     let fence = Arc::new(Fence::begin());
-    let answers = replaced::begin(order, library);
+    let answers = replaced::begin(order, library, standing);
     let answers = answers.map_err(|error| format!("a socket for the next program: {error}"))?;
-    let answers_fd = answers.fd();
     let job = (order.clone(), Arc::clone(&fence));
     process::begin(Box::new(move || serve(&job.0, &job.1, answers)));
     let begun = process::wait_until_it_serves().and_then(|()| {
@@ -113,7 +125,6 @@ fn begin_server(order: &Order, library: &OsStr, enters: Option<PathBuf>) -> Resu
     });
     descriptors::restore(limit);
     begun?;
-    descriptors::close(answers_fd);
     enters.map_or(Ok(()), |place| {
         let entered = rustix::process::chdir(&place);
         entered.map_err(|error| format!("{}: {error}", place.display()))
@@ -126,6 +137,7 @@ fn serve(order: &Order, fence: &Fence, answers: Answers) {
         Ok(opened) => opened,
         Err(why) => return process::serves(Err(why)),
     };
+    let place = mappings::device(mount.path());
     let mount = Box::into_raw(Box::new(mount));
     MOUNT.store(mount, Ordering::SeqCst);
     process::serves(Ok(()));
@@ -143,13 +155,13 @@ fn serve(order: &Order, fence: &Fence, answers: Answers) {
     // waited for before it is used.
     let mount = unsafe { Box::from_raw(mount) };
     let program = (program, answers);
-    finish(&mut socket, order, program, (volume, mount));
+    finish(&mut socket, (order, place), program, (volume, mount));
 }
 
 /// Unmounts and closes when the last user has left, or what the program was replaced by asks.
 fn finish(
     socket: &mut Socket,
-    order: &Order,
+    (order, place): (&Order, Option<(u32, u32)>),
     (program, mut answers): (process::Program, Answers),
     (volume, mut mount): (Volume, Box<Mount>),
 ) {
@@ -171,7 +183,9 @@ fn finish(
         mappings::unmap(mount.path());
         is_given = mount.unmount().is_ok();
         if !is_given {
-            answers.answer(false);
+            // One that another namespace has is gone from here all the same.
+            let is_here = mappings::device(mount.path()) == place;
+            answers.answer(if is_here { IN_USE } else { LOST });
         }
     }
     if !is_given {
@@ -185,13 +199,14 @@ fn finish(
     let closed = volume.close();
     // Only then others can open it.
     drop(volume);
+    let is_closed = closed.is_ok();
     socket.say(&match closed {
         Ok(()) if is_given => Word::GivenAway(slot::calls()),
         Ok(()) => Word::Ended(slot::calls()),
         Err(error) => Word::Failed(error.to_string()),
     });
     if is_given {
-        answers.answer(true);
+        answers.answer(if is_closed { GIVEN } else { LOST });
     }
 }
 

@@ -5,9 +5,9 @@
 //! leaves the program's end open and puts an order into the environment ([`Environment`]). The
 //! library in the new program asks for the volume ([`ask`]). The server closes it if nobody uses the
 //! mount ([`Answers`]), and the new program's server opens it; otherwise the old one serves on.
-//! **Invariants.** The server answers after the end of the program that it was made for, and only the
-//! process of that asks. A program that may do less than the one before does not. **On a
-//! crash** between closing and opening the volume is a closed one.
+//! **Invariants.** The server answers after the end of the program that it was made for. Only the process
+//! of that asks, and only if it may what the program before might ([`standing`]) and has no children.
+//! **On a crash** between the two the volume is closed.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{Read, Write};
@@ -26,11 +26,24 @@ use super::descriptors;
 
 /// What the program asks, and is answered.
 const GIVE: u8 = b'?';
-const GIVEN: u8 = b'y';
-const IN_USE: u8 = b'n';
+/// The volume is closed.
+pub(super) const GIVEN: u8 = b'y';
+/// The mount is served on.
+pub(super) const IN_USE: u8 = b'n';
+/// Neither.
+pub(super) const LOST: u8 = b'l';
 
 /// What an order for the next program is made of. Written before the program begins.
 static NEXT: ProcessOnce<Next> = ProcessOnce::new();
+
+/// Those of a process that its server and its children's would be in, too.
+const NAMESPACES: [&str; 5] = [
+    "mnt",
+    "user",
+    "pid",
+    "pid_for_children",
+    "time_for_children",
+];
 
 struct Next {
     /// With the program's ends of the sockets.
@@ -50,7 +63,7 @@ fn await_end(program: &OwnedFd) {
 }
 
 /// Makes the ends, in the table that the program and its server share.
-pub(super) fn begin(order: &Order, library: &OsStr) -> std::io::Result<Answers> {
+pub(super) fn begin(order: &Order, library: &OsStr, standing: Vec<u8>) -> std::io::Result<Answers> {
     let (asks, answers) = UnixStream::pair()?;
     // SAFETY: `dure run` has opened it for this process.
     let words = unsafe { BorrowedFd::borrow_raw(order.socket) };
@@ -65,7 +78,6 @@ pub(super) fn begin(order: &Order, library: &OsStr) -> std::io::Result<Answers> 
         before: Some(before),
         ..order.clone()
     };
-    let standing = standing()?;
     let _ = NEXT.set(Next {
         order,
         library: library.to_owned(),
@@ -74,31 +86,28 @@ pub(super) fn begin(order: &Order, library: &OsStr) -> std::io::Result<Answers> 
     Ok(Answers(answers))
 }
 
-/// Users, groups, capabilities and namespaces of the calling thread, and its root.
-fn standing() -> std::io::Result<Vec<u8>> {
+/// What the calling thread may: users, groups, capabilities, filters, namespaces, limits, and its root. Rules
+/// of Landlock do not show.
+pub(super) fn standing() -> std::io::Result<Vec<u8>> {
     use std::os::unix::fs::MetadataExt;
     let status = std::fs::read_to_string("/proc/thread-self/status")?;
     let told = |line: &&str| {
-        ["Uid:", "Gid:", "Groups:", "Cap"]
+        ["Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:", "Seccomp"]
             .iter()
             .any(|of| line.starts_with(of))
     };
     let mut standing: String = status.lines().filter(told).collect();
-    for of in ["mnt", "user", "pid"] {
+    for of in NAMESPACES {
         let namespace = std::fs::read_link(format!("/proc/thread-self/ns/{of}"))?;
         standing.push_str(&namespace.to_string_lossy());
     }
+    standing.push_str(&std::fs::read_to_string("/proc/thread-self/limits")?);
     let root = std::fs::metadata("/")?;
     standing.push_str(&format!(" {} {}", root.dev(), root.ino()));
     Ok(standing.into_bytes())
 }
 
 impl Answers {
-    /// In the program, which has a copy.
-    pub(super) fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-
     /// In the server, which has copies of the program's ends.
     pub(super) fn begin_in_server(&self) {
         if let Some(Next { order, .. }) = NEXT.get() {
@@ -123,9 +132,8 @@ impl Answers {
         asks
     }
 
-    /// Says whether the volume is free for the program.
-    pub(super) fn answer(&mut self, is_free: bool) {
-        let answer = if is_free { GIVEN } else { IN_USE };
+    /// Says what became of the volume.
+    pub(super) fn answer(&mut self, answer: u8) {
         // One that has been killed meanwhile gets none.
         let _ = self.0.write_all(&[answer]);
     }
@@ -139,14 +147,15 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// The environment `given`, and an order for `program`. `None` if that is not to have the volume:
-    /// no library can be loaded into it, or it may do less than this one.
+    /// no library can be loaded into it, it may do less than this one, or there are children, which
+    /// would find no mount for a moment.
     ///
     /// # Safety
     /// `given` is null, or pointers to texts with a null behind them, which outlive the result.
     pub(crate) unsafe fn of(program: &Path, given: *const *mut c_char) -> Option<Environment> {
         let next = NEXT.get()?;
         let loads = dure::run::kind(program) == Program::Loads;
-        if !loads || standing().ok()? != next.standing {
+        if !loads || has_children() || standing().ok()? != next.standing {
             return None;
         }
         // SAFETY: the caller's promise.
@@ -230,12 +239,20 @@ unsafe fn texts<'a>(mut at: *const *mut c_char) -> Vec<&'a CStr> {
     }
 }
 
+fn has_children() -> bool {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::All, how) != Err(rustix::io::Errno::CHILD)
+}
+
 /// What the server of the program before has answered.
 pub(super) enum Asked {
     /// It has closed the volume. The program begins here, or where it is.
     Free(Option<PathBuf>),
     /// It serves on.
     InUse,
+    /// It does not serve, or not where this program could go on.
+    Lost,
 }
 
 /// Asks for the volume, in the program that has replaced another one.
@@ -263,11 +280,9 @@ pub(super) fn ask(before: Before, order: &Order) -> Asked {
     let asked = socket
         .write_all(&[GIVE])
         .and_then(|()| socket.read_exact(&mut answer));
-    if asked.is_ok() && answer == [GIVEN] {
-        return Asked::Free(is_inside.then_some(was));
+    match asked.map(|()| answer) {
+        Ok([GIVEN]) => Asked::Free(is_inside.then_some(was)),
+        Ok([IN_USE]) if !is_inside || rustix::process::chdir(&was).is_ok() => Asked::InUse,
+        _ => Asked::Lost,
     }
-    if is_inside {
-        let _ = rustix::process::chdir(&was);
-    }
-    Asked::InUse
 }

@@ -5,7 +5,7 @@
 //! waits for that waits for ever. **Structure.** A thread leaves its result in a packet.
 //! After [`leave_threads`] it sleeps then, and who joins it waits for the packet. **Invariants.** The
 //! packet is filled once, by the
-//! thread, which says there whether it ends. **Crash.** Nothing is kept.
+//! thread, which says there whether it ends. **On a crash** nothing is kept.
 
 #![expect(
     clippy::disallowed_types,

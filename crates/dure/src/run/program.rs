@@ -46,6 +46,10 @@ fn is_executable(path: &Path) -> bool {
 pub fn kind(program: &Path) -> Program {
     let mut program = program.to_owned();
     for _ in 0..DEPTH {
+        // A pipe would be waited for.
+        if !program.is_file() {
+            break;
+        }
         if gains_rights(&program) {
             return Program::LoadsNothing("has set-id bits or capabilities");
         }

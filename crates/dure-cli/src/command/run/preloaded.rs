@@ -85,11 +85,13 @@ fn start(plan: &Plan, socket: OwnedFd) -> Result<Child> {
 /// What the servers say when the program has ended: that of each program that it was, the last one at
 /// the end.
 fn end(plan: &Plan, words: &mut Words) -> Result<Option<Calls>> {
-    let mut before = Calls::default();
+    let (mut before, mut is_closed) = (Calls::default(), false);
     let last = loop {
         match words.next() {
-            Some(Word::GivenAway(calls)) => before = before + calls,
-            Some(Word::Ready) => {}
+            Some(Word::GivenAway(calls)) => (before, is_closed) = (before + calls, true),
+            Some(Word::Ready) => is_closed = false,
+            // It was killed before it opened the volume.
+            None if is_closed => return Ok(Some(before)),
             last => break last,
         }
     };
