@@ -123,7 +123,7 @@ unsafe fn fork_instead(_: unsafe extern "C" fn() -> pid_t) -> pid_t {
 
 /// The threads of a program that is replaced are killed: none is to be within a call.
 /// `program` is the file that `named` names.
-unsafe fn replace<N>(
+unsafe fn replace<N: Copy>(
     (real, named): (ExecBy<N>, N),
     program: impl FnOnce() -> Option<PathBuf>,
     arguments: *const *mut c_char,

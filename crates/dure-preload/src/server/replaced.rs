@@ -11,7 +11,7 @@
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -242,7 +242,7 @@ unsafe fn texts<'a>(mut at: *const *mut c_char) -> Vec<&'a CStr> {
 fn has_children() -> bool {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    waitid(WaitId::All, how) != Err(rustix::io::Errno::CHILD)
+    !matches!(waitid(WaitId::All, how), Err(rustix::io::Errno::CHILD))
 }
 
 /// What the server of the program before has answered.
