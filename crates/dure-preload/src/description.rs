@@ -139,14 +139,13 @@ impl Description {
         Ok(0)
     }
 
-    /// Has the pages of `source` from `from` on from `to` on, too; `len` 0: up to its end.
+    /// Shares the pages of `source` from `from` on, from `to` on; `len` 0: up to the end of `source`.
     pub(crate) fn clone_from(
         &self,
         (source, from): (&Description, u64),
         (fd, to): (BorrowedFd<'_>, u64),
         len: u64,
     ) -> Result<(), i32> {
-        self.settle(source)?;
         refused(self.file.clone_range(&source.file, from, to, len))?;
         mapped::resized(self.file.ino(), fd);
         Ok(())
@@ -159,18 +158,7 @@ impl Description {
         to: u64,
         len: u64,
     ) -> Result<Deduped, i32> {
-        self.settle(source)?;
         refused(self.file.dedupe_range(&source.file, from, to, len))
-    }
-
-    /// Has the library know what is stored in mappings of the two.
-    fn settle(&self, other: &Description) -> Result<(), i32> {
-        for one in [self, other] {
-            if mapped::is(one.file.ino()) {
-                one.sync(true)?;
-            }
-        }
-        Ok(())
     }
 
     /// Attributes, and the number of the device.

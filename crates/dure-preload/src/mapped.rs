@@ -45,11 +45,6 @@ pub(crate) fn begin(inode: u64, fd: BorrowedFd<'_>) {
     tell(fd);
 }
 
-/// Whether the inode was mapped once.
-pub(crate) fn is(inode: u64) -> bool {
-    ANY.load(Ordering::Relaxed) && files().lock().contains(&inode)
-}
-
 /// A call has written up to `end`.
 #[inline]
 pub(crate) fn written(inode: u64, fd: BorrowedFd<'_>, end: u64) {
@@ -67,7 +62,8 @@ pub(crate) fn resized(inode: u64, fd: BorrowedFd<'_>) {
 
 #[cold]
 fn look(inode: u64, fd: BorrowedFd<'_>, differs: impl Fn(u64) -> bool) {
-    if is(inode) && differs(size(fd, AtFlags::STATX_DONT_SYNC)) {
+    let is_mapped = files().lock().contains(&inode);
+    if is_mapped && differs(size(fd, AtFlags::STATX_DONT_SYNC)) {
         tell(fd);
     }
 }

@@ -6,9 +6,9 @@
 //!
 //! **Invariants.** A task that changes the granule of an inode that others know sets the word
 //! before it releases what excludes other writers, unless what changes the other granule need not
-//! follow it ([`Inode::store_unwritten`](super::Inode::store_unwritten)). A task that asks without being excluded may get
-//! the writer before that one: the two are concurrent, and may survive in either order. **On a
-//! crash** nothing remains.
+//! follow it ([`Inode::store_unwritten`](super::Inode::store_unwritten)). A task that asks without
+//! being excluded may get the writer before that one: the two are concurrent, and may survive in
+//! either order. **On a crash** nothing remains.
 
 use dure_store::units::Mark;
 use dure_sync::atomic::{AtomicU64, Ordering, fence};

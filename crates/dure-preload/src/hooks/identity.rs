@@ -24,14 +24,16 @@ type Two = unsafe extern "C" fn(uid_t, uid_t) -> c_int;
 type Three = unsafe extern "C" fn(uid_t, uid_t, uid_t) -> c_int;
 type Groups = unsafe extern "C" fn(size_t, *const gid_t) -> c_int;
 
-hook!(setuid: (id: uid_t) -> c_int = set_user);
-hook!(setgid: (id: gid_t) -> c_int = set_group);
-hook!(seteuid: (id: uid_t) -> c_int = set_effective_user);
-hook!(setegid: (id: gid_t) -> c_int = set_effective_group);
-hook!(setreuid: (real: uid_t, effective: uid_t) -> c_int = set_two_users);
-hook!(setregid: (real: gid_t, effective: gid_t) -> c_int = set_two_groups);
-hook!(setresuid: (real: uid_t, effective: uid_t, saved: uid_t) -> c_int = set_three_users);
-hook!(setresgid: (real: gid_t, effective: gid_t, saved: gid_t) -> c_int = set_three_groups);
+hook!(setuid: (id: uid_t) -> c_int = one::<{ libc::SYS_setuid }>);
+hook!(setgid: (id: gid_t) -> c_int = one::<{ libc::SYS_setgid }>);
+hook!(seteuid: (id: uid_t) -> c_int = effective::<{ libc::SYS_setresuid }>);
+hook!(setegid: (id: gid_t) -> c_int = effective::<{ libc::SYS_setresgid }>);
+hook!(setreuid: (real: uid_t, effective: uid_t) -> c_int = two::<{ libc::SYS_setreuid }>);
+hook!(setregid: (real: gid_t, effective: gid_t) -> c_int = two::<{ libc::SYS_setregid }>);
+hook!(setresuid: (real: uid_t, effective: uid_t, saved: uid_t) -> c_int
+    = three::<{ libc::SYS_setresuid }>);
+hook!(setresgid: (real: gid_t, effective: gid_t, saved: gid_t) -> c_int
+    = three::<{ libc::SYS_setresgid }>);
 hook!(setgroups: (count: size_t, groups: *const gid_t) -> c_int = set_groups);
 
 /// Whether the program has one thread, which keeps what the helper does not. Allocates nothing.
@@ -58,52 +60,27 @@ fn of_thread(number: c_long, ids: [uid_t; 3]) -> Option<c_int> {
     })
 }
 
-unsafe fn set_user(real: One, id: uid_t) -> c_int {
+unsafe fn one<const CALL: c_long>(real: One, id: uid_t) -> c_int {
     // SAFETY: the caller's argument.
-    of_thread(libc::SYS_setuid, [id, 0, 0]).unwrap_or_else(|| unsafe { real(id) })
+    of_thread(CALL, [id, 0, 0]).unwrap_or_else(|| unsafe { real(id) })
 }
 
-unsafe fn set_group(real: One, id: gid_t) -> c_int {
-    // SAFETY: the caller's argument.
-    of_thread(libc::SYS_setgid, [id, 0, 0]).unwrap_or_else(|| unsafe { real(id) })
-}
-
-unsafe fn set_effective_user(real: One, id: uid_t) -> c_int {
+unsafe fn effective<const CALL: c_long>(real: One, id: uid_t) -> c_int {
     if id == SAME {
         return super::refuse(libc::EINVAL);
     }
     // SAFETY: the caller's argument.
-    of_thread(libc::SYS_setresuid, [SAME, id, SAME]).unwrap_or_else(|| unsafe { real(id) })
+    of_thread(CALL, [SAME, id, SAME]).unwrap_or_else(|| unsafe { real(id) })
 }
 
-unsafe fn set_effective_group(real: One, id: gid_t) -> c_int {
-    if id == SAME {
-        return super::refuse(libc::EINVAL);
-    }
-    // SAFETY: the caller's argument.
-    of_thread(libc::SYS_setresgid, [SAME, id, SAME]).unwrap_or_else(|| unsafe { real(id) })
-}
-
-unsafe fn set_two_users(real: Two, one: uid_t, two: uid_t) -> c_int {
+unsafe fn two<const CALL: c_long>(real: Two, one: uid_t, two: uid_t) -> c_int {
     // SAFETY: the caller's arguments.
-    of_thread(libc::SYS_setreuid, [one, two, 0]).unwrap_or_else(|| unsafe { real(one, two) })
+    of_thread(CALL, [one, two, 0]).unwrap_or_else(|| unsafe { real(one, two) })
 }
 
-unsafe fn set_two_groups(real: Two, one: gid_t, two: gid_t) -> c_int {
+unsafe fn three<const CALL: c_long>(real: Three, one: uid_t, two: uid_t, three: uid_t) -> c_int {
     // SAFETY: the caller's arguments.
-    of_thread(libc::SYS_setregid, [one, two, 0]).unwrap_or_else(|| unsafe { real(one, two) })
-}
-
-unsafe fn set_three_users(real: Three, one: uid_t, two: uid_t, three: uid_t) -> c_int {
-    let ids = [one, two, three];
-    // SAFETY: the caller's arguments.
-    of_thread(libc::SYS_setresuid, ids).unwrap_or_else(|| unsafe { real(one, two, three) })
-}
-
-unsafe fn set_three_groups(real: Three, one: gid_t, two: gid_t, three: gid_t) -> c_int {
-    let ids = [one, two, three];
-    // SAFETY: the caller's arguments.
-    of_thread(libc::SYS_setresgid, ids).unwrap_or_else(|| unsafe { real(one, two, three) })
+    of_thread(CALL, [one, two, three]).unwrap_or_else(|| unsafe { real(one, two, three) })
 }
 
 unsafe fn set_groups(real: Groups, count: size_t, groups: *const gid_t) -> c_int {

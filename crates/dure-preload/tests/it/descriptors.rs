@@ -197,15 +197,6 @@ pub(crate) fn copies() {
     }
 }
 
-/// `struct file_clone_range`.
-#[repr(C)]
-struct Range {
-    source: i64,
-    from: u64,
-    len: u64,
-    to: u64,
-}
-
 /// `struct file_dedupe_range` with two targets.
 #[repr(C)]
 struct Dedupe {
@@ -260,26 +251,26 @@ pub(crate) fn clones() {
     let [of_target, of_output] = dedupe.found;
     assert_eq!((done, of_target.same, of_target.status), (0, 0, 1));
     assert_eq!((of_output.same, of_output.status), (0, -libc::EXDEV));
-    let range = Range {
-        source: fd(&source).into(),
-        from: 4096,
-        len: 0,
-        to: 0,
+    let range = libc::file_clone_range {
+        src_fd: fd(&source).into(),
+        src_offset: 4096,
+        src_length: 0,
+        dest_offset: 0,
     };
     // SAFETY: likewise.
-    let done = unsafe { libc::ioctl(fd(&target), 0x4020_940d, &raw const range) };
+    let done = unsafe { libc::ioctl(fd(&target), libc::FICLONERANGE, &raw const range) };
     assert_eq!(done, 0);
     let mut bytes = [0; 8192];
     target.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!((bytes[0], bytes[1], bytes[4096]), (9, 7, 7));
     let whole = new("whole");
     // SAFETY: a number.
-    let done = unsafe { libc::ioctl(fd(&whole), 0x4004_9409, fd(&source)) };
+    let done = unsafe { libc::ioctl(fd(&whole), libc::FICLONE, fd(&source)) };
     assert_eq!(done, 0);
     assert_eq!(whole.metadata().unwrap().len(), 8192);
     let host = File::open("/proc/self/exe").unwrap();
     // SAFETY: a number.
-    let done = unsafe { libc::ioctl(fd(&whole), 0x4004_9409, fd(&host)) };
+    let done = unsafe { libc::ioctl(fd(&whole), libc::FICLONE, fd(&host)) };
     assert_eq!(done, -1);
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dure::run::Word;
 use dure_sync::thread;
 
-use crate::run::{Place, dure_is_clean, start};
+use crate::run::{Place, dure_is_clean, replace, start};
 
 const PAGE: [u8; 4096] = [7; 4096];
 
@@ -103,6 +103,34 @@ fn a_program_that_is_replaced_leaves_the_volume_to_the_next() {
     assert!(ended.printed.contains("copy\nfile\n"), "{}", ended.printed);
     assert!(matches!(ended.word, Word::Ended(_)), "{:?}", ended.word);
     assert_eq!(place.read("copy"), b"sownreaped\n");
+}
+
+/// Leaves a sign where it is.
+pub(crate) fn goes_on() {
+    File::create("there").unwrap();
+}
+
+#[test]
+fn a_program_that_replaces_another_goes_by_the_answer_of_its_server() {
+    let Some(place) = Place::new() else { return };
+    let me = |answer: &[u8]| replace(&place, "$$", answer);
+    let (status, word) = me(b"y");
+    assert!(status.success() && place.has_gone_on(), "{status}");
+    assert!(matches!(word, Some(Word::Ended(_))), "{word:?}");
+    let (status, word) = me(b"n");
+    assert!(status.success() && place.has_gone_on(), "{status}");
+    assert_eq!(word, None, "the other server serves on");
+    for lost in [b"l".as_slice(), b""] {
+        let (status, word) = me(lost);
+        assert_eq!(status.code(), Some(126));
+        assert!(matches!(word, Some(Word::Failed(_))), "{word:?}");
+        assert!(!place.has_gone_on());
+    }
+    // A child that has found the order does not ask.
+    let (status, word) = replace(&place, "1", b"y");
+    assert!(status.success() && place.has_gone_on(), "{status}");
+    assert_eq!(word, None);
+    dure_is_clean(&place.image());
 }
 
 /// Is ended by the C library, which has a lock then: a thread of it may not what another one may.

@@ -21,7 +21,7 @@ fn part() {
     let Some(part) = std::env::var_os(run::PART) else {
         return;
     };
-    let parts: [(&str, fn()); 17] = [
+    let parts: [(&str, fn()); 18] = [
         ("positions", positions::part),
         ("appends", positions::appends),
         ("vectors", positions::vectors),
@@ -39,6 +39,7 @@ fn part() {
         ("writes", ends::writes),
         ("execs", ends::execs),
         ("disagrees", ends::disagrees),
+        ("goes on", ends::goes_on),
     ];
     let found = parts.iter().find(|(name, _)| part == *name);
     found.expect("a part has a name").1();

@@ -1,7 +1,7 @@
 //! What `dure run` does.
 
-use std::io::{BufRead, BufReader, Read};
-use std::os::fd::AsRawFd;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -12,6 +12,9 @@ use rustix::io::FdFlags;
 
 /// Names the part in the environment.
 pub(crate) const PART: &str = "DURE_TEST_PART";
+
+/// Has this program do a part.
+const ARGUMENTS: [&str; 4] = ["--exact", "part", "--nocapture", "--test-threads=1"];
 
 /// The library that cargo has made with this test.
 fn library() -> PathBuf {
@@ -54,6 +57,22 @@ impl Place {
         self.folder.path().join("v.img")
     }
 
+    fn order(&self, socket: RawFd) -> Order {
+        Order {
+            volume: self.image(),
+            at: self.mount(),
+            begins_inside: true,
+            options: String::new(),
+            socket,
+            before: None,
+        }
+    }
+
+    /// Whether a program that does `goes_on` has begun; the next one may.
+    pub(crate) fn has_gone_on(&self) -> bool {
+        std::fs::remove_file(self.folder.path().join("there")).is_ok()
+    }
+
     fn mount(&self) -> PathBuf {
         self.folder.path().join("m")
     }
@@ -93,16 +112,9 @@ pub(crate) struct Ended {
 pub(crate) fn start(place: &Place, part: &str) -> Running {
     let (mine, theirs) = UnixStream::pair().unwrap();
     rustix::io::fcntl_setfd(&theirs, FdFlags::empty()).unwrap();
-    let order = Order {
-        volume: place.image(),
-        at: place.mount(),
-        begins_inside: true,
-        options: String::new(),
-        socket: theirs.as_raw_fd(),
-        before: None,
-    };
+    let order = place.order(theirs.as_raw_fd());
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "part", "--nocapture", "--test-threads=1"]);
+    command.args(ARGUMENTS);
     command.envs(order.variables()).env(PART, part);
     command.env("LD_PRELOAD", library());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -114,6 +126,45 @@ pub(crate) fn start(place: &Place, part: &str) -> Running {
     };
     assert_eq!(running.word(), Some(Word::Ready));
     running
+}
+
+/// Runs this program as one that has replaced another, with a server in place of that one's which gives this
+/// answer, or none; how it has ended, and the last word. It does its part in the folder of `place`.
+pub(crate) fn replace(place: &Place, process: &str, answer: &[u8]) -> (ExitStatus, Option<Word>) {
+    let (mine, theirs) = UnixStream::pair().unwrap();
+    let (mut server, asks) = UnixStream::pair().unwrap();
+    for passed_on in [&theirs, &asks] {
+        rustix::io::fcntl_setfd(passed_on, FdFlags::empty()).unwrap();
+    }
+    let order = place.order(theirs.as_raw_fd());
+    // The shell becomes the program, with its number.
+    let line = format!(
+        "LD_PRELOAD={} DURE_RUN_BEFORE=\"{} {process}\" exec \"$0\" \"$@\"",
+        library().display(),
+        asks.as_raw_fd()
+    );
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &line])
+        .arg(std::env::current_exe().unwrap());
+    command
+        .args(ARGUMENTS)
+        .envs(order.variables())
+        .env(PART, "goes on");
+    command.current_dir(place.folder.path());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn().unwrap();
+    drop((theirs, asks));
+    let mut running = Running {
+        child,
+        words: BufReader::new(mine),
+    };
+    if server.read(&mut [0]).unwrap() == 1 {
+        server.write_all(answer).unwrap();
+    }
+    drop(server);
+    let status = running.child.wait().unwrap();
+    (status, std::iter::from_fn(|| running.word()).last())
 }
 
 impl Running {

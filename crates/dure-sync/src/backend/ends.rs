@@ -24,7 +24,7 @@ type Outcome<T> = Result<T, Box<dyn Any + Send>>;
 
 /// Threads that are over stay.
 static STAY: AtomicBool = AtomicBool::new(false);
-/// As long as it sleeps at a time.
+/// One of the sleeps of a thread that stays.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// From now on no thread of this process ends before that does.

@@ -407,8 +407,9 @@ impl<const RANK: u8> RangeLock<RANK> {
         self.take(range, Access::Exclusive, Patience::Try)
     }
 
-    /// Like [`RangeLock::try_write`], but tries for some microseconds, more on many cores: for a caller that shares a
-    /// file with tasks that hold their ranges only for a copy; in the queue it would sleep.
+    /// Like [`RangeLock::try_write`], but tries for some microseconds, more on many cores: for a
+    /// caller that shares a file with tasks that hold their ranges only for a copy; in the queue it
+    /// would sleep.
     #[inline]
     pub fn write_soon(&self, range: ByteRange) -> Option<RangeGuard<'_, RANK>> {
         self.try_write(range)

@@ -52,7 +52,7 @@ pub struct Order {
 pub struct Before {
     /// Where it is asked, and answers; open in the program.
     pub socket: RawFd,
-    /// The one process that it answers.
+    /// The process that asks; another one that finds the order does not.
     pub process: u32,
 }
 

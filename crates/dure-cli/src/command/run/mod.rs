@@ -1,9 +1,9 @@
 //! `dure run`: a program with a volume mounted, whose calls on files of the volume do not leave it.
 //!
 //! **Problem.** A program that nobody changes is to have the library's calls. **Structure.**
-//! [`dure::run::kind`] says whether a library can be loaded into it. If so, `libdure_preload.so` does the work (`preloaded`);
-//! otherwise the volume is served here while the program runs (`mounted`). **Invariants.** The status is
-//! the program's. A directory that was made for the mount is removed. **On a crash** of this process
+//! [`dure::run::kind`] says whether a library can be loaded into it. If so, `libdure_preload.so` does
+//! the work (`preloaded`); otherwise the volume is served here while the program runs (`mounted`).
+//! **Invariants.** The status is the program's. A directory that was made for the mount is removed. **On a crash** of this process
 //! the program goes on.
 
 mod mounted;
